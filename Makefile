@@ -1,0 +1,62 @@
+# make run    the console on the sample models
+# make serve  the same without a console
+# make test   all checks and all tests, as CI runs them
+# make check  the checks alone
+# EXTRA=cuda  on Linux with an NVIDIA card
+
+PYTHON ?= python3
+EXTRA ?= cpu
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run serve test check format screenshot models clean
+
+run: $(VENV)/run.stamp
+	$(BIN)/omlx-tui $(ARGS)
+
+serve: $(VENV)/run.stamp
+	$(BIN)/omlx-tui serve $(ARGS)
+
+test: check
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/test.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/test.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The picture in README.md, of a real host that serves and evicts.
+screenshot: $(VENV)/test.stamp
+	$(BIN)/python -m docs.screenshot docs/console.svg
+
+# Trains the sample models again (most of an hour on two cores, see sample_models/README.md).
+models: $(VENV)/models.stamp
+	$(BIN)/python sample_models/build.py
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/pip.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "omlx-tui needs Python 3.11 or newer; name one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group check --group test
+	@touch $@
+
+$(VENV)/models.stamp: $(VENV)/run.stamp sample_models/requirements-build.txt
+	$(BIN)/python -m pip install --quiet --requirement sample_models/requirements-build.txt
+	@touch $@
