@@ -1,0 +1,3 @@
+import mlx.core as mx
+
+def tree_flatten(tree: object) -> list[tuple[str, mx.array]]: ...

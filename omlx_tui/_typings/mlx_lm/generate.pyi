@@ -1,0 +1,51 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx.nn import Module
+
+class StopSequences:
+    def __init__(self, stop_sequences: Sequence[Sequence[int]] | None = ...) -> None: ...
+
+class TextStateMachine:
+    def __init__(
+        self, transitions: dict[str, list[tuple[str, str | None]]] | None = ...
+    ) -> None: ...
+    def make_state(self, initial: str = ...) -> Any: ...
+    @staticmethod
+    def step(state: Any, text: str) -> tuple[Any, str, str | None]: ...
+    @staticmethod
+    def flush(state: Any) -> tuple[Any, str, str | None]: ...
+
+class PromptResponse:
+    uid: int
+    progress: tuple[int, int]
+
+class TokenResponse:
+    uid: int
+    token: int
+    finish_reason: str | None
+
+class BatchGenerator:
+    prompt_cache_nbytes: int
+    def __init__(
+        self,
+        model: Module,
+        *,
+        completion_batch_size: int = ...,
+        prefill_batch_size: int = ...,
+        prefill_step_size: int = ...,
+        stream: mx.Stream | None = ...,
+    ) -> None: ...
+    def insert(
+        self,
+        prompts: list[list[int]],
+        *,
+        max_tokens: list[int] | None = ...,
+        samplers: list[Callable[[mx.array], mx.array]] | None = ...,
+        logits_processors: list[list[Callable[[mx.array, mx.array], mx.array]]] | None = ...,
+        stop_sequences: list[StopSequences] | None = ...,
+    ) -> list[int]: ...
+    def remove(self, uids: list[int]) -> object: ...
+    def next(self) -> tuple[list[PromptResponse], list[TokenResponse]]: ...
+    def close(self) -> None: ...

@@ -1,0 +1,3 @@
+from mlx.nn import Module
+
+def make_prompt_cache(model: Module) -> list[object]: ...

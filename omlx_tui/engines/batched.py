@@ -1,0 +1,222 @@
+"""The host's side of a resident language model: streams of text out of the MLX thread's tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Executor
+
+from omlx_tui.engines.commands import (
+    Abort,
+    Command,
+    FailedOutput,
+    PrefillOutput,
+    StepOutput,
+    Submit,
+    TokenOutput,
+)
+from omlx_tui.engines.errors import EngineClosedError
+from omlx_tui.engines.prompts import Prompter
+from omlx_tui.engines.text import TextAssembler
+from omlx_tui.engines.types import (
+    EngineStats,
+    Finished,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    PrefillProgress,
+    PreparedRequest,
+    TextDelta,
+)
+
+
+class BatchedEngine:
+    """One language model, served by mlx-lm's continuous batching.
+
+    Used on the host's loop only. It holds no reference to the model, which lives on the MLX
+    thread: only a key, the tokenizer and the streams of the running requests.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        engine_key: int,
+        prompter: Prompter,
+        *,
+        weights_bytes: int,
+        send: Callable[[Command], None],
+        executor: Executor,
+    ) -> None:
+        self.model_id = model_id
+        self.engine_key = engine_key
+        self.weights_bytes = weights_bytes
+        self._prompter = prompter
+        self._send = send
+        self._executor = executor
+        self._streams: dict[str, _Stream] = {}
+        self._kv_bytes = 0
+        self._generated_tokens = 0
+        self._is_closed = False
+
+    @property
+    def context_tokens(self) -> int:
+        return self._prompter.context_tokens
+
+    def stats(self) -> EngineStats:
+        live = [stream for stream in self._streams.values() if not stream.has_ended]
+        running = sum(stream.has_started for stream in live)
+        return EngineStats(
+            active_requests=running,
+            queued_requests=len(live) - running,
+            kv_bytes=self._kv_bytes,
+            generated_tokens=self._generated_tokens,
+        )
+
+    def has_active_requests(self) -> bool:
+        return any(not stream.has_ended for stream in self._streams.values())
+
+    async def prepare(self, request: GenerationRequest) -> PreparedRequest:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._prompter.prepare, request)
+
+    async def generate(self, prepared: PreparedRequest) -> AsyncGenerator[GenerationEvent]:
+        request = prepared.request
+        stream = self._open_stream(prepared)
+        try:
+            while True:
+                event = await stream.next_event()
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            del self._streams[request.request_id]
+            if not stream.has_ended:
+                self._send(Abort(self.engine_key, request.request_id))
+
+    def abort(self, request_id: str) -> None:
+        stream = self._streams.get(request_id)
+        if stream is not None and not stream.has_ended:
+            stream.end(FinishReason.ABORTED, "aborted by the operator")
+            self._send(Abort(self.engine_key, request_id))
+
+    def receive(self, outputs: tuple[StepOutput, ...], kv_bytes: int) -> None:
+        """Take in one step of the MLX thread. Outputs of requests that have ended are dropped."""
+        self._kv_bytes = kv_bytes
+        for output in outputs:
+            stream = self._streams.get(output.request_id)
+            if stream is None or stream.has_ended:
+                continue
+            match output:
+                case PrefillOutput():
+                    stream.prefilled(output.processed_tokens)
+                case FailedOutput():
+                    stream.end(FinishReason.ERROR, output.detail)
+                case TokenOutput():
+                    self._take_token(stream, output)
+
+    def close(self, reason: FinishReason, detail: str) -> None:
+        """End every stream; the engine takes no more requests."""
+        self._is_closed = True
+        self._kv_bytes = 0
+        for stream in tuple(self._streams.values()):
+            stream.end(reason, detail)
+
+    def _open_stream(self, prepared: PreparedRequest) -> _Stream:
+        request = prepared.request
+        if self._is_closed:
+            raise EngineClosedError(f"{self.model_id} was unloaded before the request began.")
+        if request.request_id in self._streams:
+            raise ValueError(f"request id {request.request_id!r} is already running")
+        # Outside the seeded path on purpose: who sets no seed wants another answer each time.
+        sampling = self._prompter.resolve(
+            request.sampling,
+            fallback_seed=random.getrandbits(32),
+        )
+        stream = _Stream(len(prepared.prompt), self._prompter.assembler(request.stop))
+        self._streams[request.request_id] = stream
+        self._send(
+            Submit(
+                engine_key=self.engine_key,
+                request_id=request.request_id,
+                prompt=prepared.prompt,
+                max_tokens=prepared.max_tokens,
+                stop_tokens=self._prompter.stop_tokens,
+                sampling=sampling,
+            )
+        )
+        return stream
+
+    def _take_token(self, stream: _Stream, output: TokenOutput) -> None:
+        self._generated_tokens += 1
+        stream.take_token(output.token, output.ended)
+        if stream.has_ended and output.ended is None:
+            # A stop string ended the answer; the batch does not know of it yet.
+            self._send(Abort(self.engine_key, output.request_id))
+
+
+class _Stream:
+    """One request's events, waiting for its consumer.
+
+    Text that the consumer has not fetched yet is merged, so a slow one costs no memory.
+    """
+
+    def __init__(self, prompt_tokens: int, assembler: TextAssembler) -> None:
+        self._prompt_tokens = prompt_tokens
+        self._assembler = assembler
+        self._generated_tokens = 0
+        self._pending: deque[GenerationEvent] = deque()
+        self._has_pending = asyncio.Event()
+        self.has_started = False
+        self.has_ended = False
+
+    async def next_event(self) -> GenerationEvent:
+        await self._has_pending.wait()
+        event = self._pending.popleft()
+        if not self._pending:
+            self._has_pending.clear()
+        return event
+
+    def prefilled(self, processed_tokens: int) -> None:
+        self.has_started = True
+        self._push(PrefillProgress(processed_tokens, self._prompt_tokens))
+
+    def take_token(self, token: int, ended: str | None) -> None:
+        self.has_started = True
+        self._generated_tokens += 1
+        if ended == "stop":
+            self._push_text("")
+            self.end(FinishReason.STOP)
+            return
+        self._push_text(self._assembler.feed(token))
+        if self._assembler.is_stopped:
+            self.end(FinishReason.STOP)
+        elif ended is not None:
+            self.end(FinishReason.LENGTH)
+
+    def end(self, reason: FinishReason, detail: str = "") -> None:
+        """Push the one terminal event; later calls change nothing."""
+        if self.has_ended:
+            return
+        self.has_ended = True
+        if rest := self._assembler.finish():
+            self._push_text(rest)
+        self._push(
+            Finished(
+                reason=reason,
+                prompt_tokens=self._prompt_tokens,
+                generated_tokens=self._generated_tokens,
+                detail=detail,
+            )
+        )
+
+    def _push_text(self, text: str) -> None:
+        if self._pending and isinstance(last := self._pending[-1], TextDelta):
+            self._pending.pop()
+            text = last.text + text
+        self._push(TextDelta(text, self._generated_tokens))
+
+    def _push(self, event: GenerationEvent) -> None:
+        self._pending.append(event)
+        self._has_pending.set()

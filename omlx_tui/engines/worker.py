@@ -1,0 +1,215 @@
+"""What the MLX thread does: commands in their order, and between them one step per turn."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from omlx_tui.engines.batch import ModelBatch
+from omlx_tui.engines.commands import (
+    Abort,
+    BeginLoad,
+    CancelLoad,
+    Command,
+    FailedOutput,
+    LoadAdvanced,
+    Loaded,
+    LoadEnded,
+    Report,
+    StepOutput,
+    Stepped,
+    Stop,
+    Submit,
+    Unload,
+    Unloaded,
+)
+from omlx_tui.engines.loading import LoadJob
+from omlx_tui.engines.types import LoadProgress, MemoryReading, SchedulerConfig
+
+SliceHook = Callable[[int, LoadProgress], None]
+
+
+class MLXWorker:
+    """Owns every model, batch and load of the process. Used on the MLX thread only.
+
+    Engines and loads take turns in one rotation, so that a model that generates goes on while
+    another one loads, and a busy model cannot keep the thread from the others.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        emit: Callable[[Report], None],
+        slice_hook: SliceHook | None = None,
+    ) -> None:
+        self._config = config
+        self._emit = emit
+        self._slice_hook = slice_hook
+        self._device = mx.default_device()
+        self._stream = mx.new_stream(self._device)
+        self._batches: dict[int, ModelBatch] = {}
+        self._jobs: dict[int, LoadJob] = {}
+        self._rotation: deque[int] = deque()
+        self._keep_metal_memory_wired()
+
+    def memory(self) -> MemoryReading:
+        return MemoryReading(
+            active_bytes=mx.get_active_memory(),
+            cache_bytes=mx.get_cache_memory(),
+            peak_bytes=mx.get_peak_memory(),
+        )
+
+    def has_work(self) -> bool:
+        return bool(self._jobs) or any(batch.has_work() for batch in self._batches.values())
+
+    def execute(self, command: Command) -> None:
+        """Carry out one command; what goes wrong is reported, not raised."""
+        with mx.stream(self._stream):
+            match command:
+                case BeginLoad():
+                    self._begin_load(command)
+                case CancelLoad(engine_key):
+                    self._cancel_load(engine_key)
+                case Unload(engine_key):
+                    self._unload(engine_key)
+                case Submit():
+                    self._submit(command)
+                case Abort(engine_key, request_id):
+                    if engine_key in self._batches:
+                        self._batches[engine_key].abort(request_id)
+                case Stop():
+                    raise AssertionError("the thread itself takes Stop")
+
+    def step(self) -> None:
+        """Give the next engine or load that has work one turn."""
+        for _ in range(len(self._rotation)):
+            engine_key = self._rotation[0]
+            self._rotation.rotate(-1)
+            if engine_key in self._jobs:
+                with mx.stream(self._stream):
+                    self._advance_load(self._jobs[engine_key])
+                return
+            if self._batches[engine_key].has_work():
+                self._advance_batch(engine_key)
+                return
+
+    def close(self) -> None:
+        """Drop everything MLX made on this thread; a thread that keeps a stream aborts at exit."""
+        for engine_key in tuple(self._rotation):
+            self._drop(engine_key)
+        self._collect()
+        mx.clear_streams()
+
+    def _begin_load(self, command: BeginLoad) -> None:
+        is_cpu = self._device == mx.cpu
+        self._jobs[command.engine_key] = LoadJob(
+            command,
+            slice_bytes=self._config.load_slice_bytes,
+            raise_to_fp32=is_cpu and self._config.raise_to_fp32_on_cpu,
+        )
+        self._rotation.append(command.engine_key)
+
+    def _advance_load(self, job: LoadJob) -> None:
+        key = job.engine_key
+        failure: str | None = None
+        progress = LoadProgress(0, 0)
+        try:
+            progress = job.step()
+        except Exception as error:  # noqa: BLE001 - whatever a model's files provoke
+            failure = _describe(error)
+        # Outside the handler: the exception's frames would keep the weights alive.
+        if failure is not None:
+            self._drop(key)
+            self._end_load(key, failure=failure)
+            return
+        self._emit(LoadAdvanced(engine_key=key, progress=progress, memory=self.memory()))
+        if self._slice_hook is not None:
+            self._slice_hook(key, progress)
+        if progress.done_bytes == progress.total_bytes:
+            self._batches[key] = ModelBatch(job.take_model(), self._config, self._stream)
+            del self._jobs[key]
+            self._emit(
+                Loaded(engine_key=key, weights_bytes=progress.total_bytes, memory=self.memory())
+            )
+
+    def _cancel_load(self, engine_key: int) -> None:
+        if self._drop(engine_key):
+            self._end_load(engine_key, failure=None)
+
+    def _end_load(self, engine_key: int, *, failure: str | None) -> None:
+        self._collect()
+        self._emit(LoadEnded(engine_key=engine_key, failure=failure, memory=self.memory()))
+
+    def _unload(self, engine_key: int) -> None:
+        # Everything queued on the stream is waited for first: with this thread busy here, nothing
+        # else can allocate, and the difference is exactly what this engine gave back.
+        mx.synchronize(self._stream)
+        before_bytes = mx.get_active_memory()
+        self._drop(engine_key)
+        self._collect()
+        freed_bytes = max(0, before_bytes - mx.get_active_memory())
+        self._emit(Unloaded(engine_key=engine_key, freed_bytes=freed_bytes, memory=self.memory()))
+
+    def _submit(self, command: Submit) -> None:
+        batch = self._batches.get(command.engine_key)
+        try:
+            if batch is None:
+                raise LookupError("the model was unloaded")
+            batch.submit(command)
+        except Exception as error:  # noqa: BLE001 - one request must not end the thread
+            self._emit_outputs(
+                command.engine_key, (FailedOutput(command.request_id, _describe(error)),)
+            )
+
+    def _advance_batch(self, engine_key: int) -> None:
+        batch = self._batches[engine_key]
+        try:
+            outputs = batch.step()
+        except Exception as error:  # noqa: BLE001 - the other engines go on
+            outputs = batch.fail(_describe(error))
+        self._emit_outputs(engine_key, outputs)
+
+    def _emit_outputs(self, engine_key: int, outputs: tuple[StepOutput, ...]) -> None:
+        batch = self._batches.get(engine_key)
+        self._emit(
+            Stepped(
+                engine_key=engine_key,
+                outputs=outputs,
+                kv_bytes=batch.kv_bytes if batch else 0,
+                memory=self.memory(),
+            )
+        )
+
+    def _drop(self, engine_key: int) -> bool:
+        """Let go of a load or an engine; says whether there was one."""
+        batch = self._batches.pop(engine_key, None)
+        job = self._jobs.pop(engine_key, None)
+        if batch is None and job is None:
+            return False
+        self._rotation.remove(engine_key)
+        if batch is not None:
+            batch.close()
+        if job is not None:
+            job.release()
+        return True
+
+    def _collect(self) -> None:
+        gc.collect()
+        mx.synchronize(self._stream)
+        mx.clear_cache()
+
+    def _keep_metal_memory_wired(self) -> None:
+        """Raise the wired limit once: each ``BatchGenerator`` restores the limit it found, so the
+        first one closed would otherwise take it from those that still run."""
+        recommended = mx.device_info().get("max_recommended_working_set_size")
+        if recommended is not None:
+            mx.set_wired_limit(int(recommended))
+
+
+def _describe(error: BaseException) -> str:
+    """An exception as one line."""
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

@@ -1,0 +1,210 @@
+"""Stand-ins for MLX and for time. ``tests/engines/test_contract.py`` holds the fake backend to
+the same promises as the real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from omlx_tui.engines import (
+    ContextLengthError,
+    Engine,
+    EngineClosedError,
+    EngineStats,
+    Finished,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    LoadFailedError,
+    LoadProgress,
+    MemoryReading,
+    ModelSpec,
+    PrefillProgress,
+    PreparedRequest,
+    TextDelta,
+)
+
+
+@dataclass
+class ManualClock:
+    """Time that stands still until told otherwise."""
+
+    now_s: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Gate:
+    """A door in the fake's work that a test may close, and open when it wants it to go on."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self.waiting = 0
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def passage(self) -> None:
+        self.waiting += 1
+        try:
+            await self._open.wait()
+        finally:
+            self.waiting -= 1
+
+
+@dataclass(eq=False)
+class FakeEngine:
+    """An engine whose answers are the words of the last message, one per token."""
+
+    model_id: str
+    weights_bytes: int
+    context_tokens: int = 2048
+    decode: Gate = field(default_factory=Gate)
+    active: dict[str, asyncio.Event] = field(default_factory=dict)
+    kv_bytes: int = 0
+    busy_check_error: Exception | None = None
+    is_closed: bool = False
+
+    def stats(self) -> EngineStats:
+        return EngineStats(active_requests=len(self.active), kv_bytes=self.kv_bytes)
+
+    def has_active_requests(self) -> bool:
+        if self.busy_check_error is not None:
+            raise self.busy_check_error
+        return bool(self.active)
+
+    async def prepare(self, request: GenerationRequest) -> PreparedRequest:
+        words = request.messages[-1].content.split()
+        room = self.context_tokens - len(words)
+        if room < 1:
+            raise ContextLengthError(self.model_id, len(words), self.context_tokens)
+        return PreparedRequest(
+            request=request,
+            prompt=tuple(range(len(words))),
+            max_tokens=min(request.max_tokens or room, room),
+        )
+
+    async def generate(self, prepared: PreparedRequest) -> AsyncGenerator[GenerationEvent]:
+        if self.is_closed:
+            raise EngineClosedError(f"{self.model_id} was unloaded before the request began.")
+        request = prepared.request
+        aborted = self.active[request.request_id] = asyncio.Event()
+        total = len(prepared.prompt)
+        generated = 0
+        try:
+            yield PrefillProgress(total, total)
+            words = request.messages[-1].content.split()
+            for word in words[: prepared.max_tokens]:
+                await self._next_turn(aborted)
+                if aborted.is_set():
+                    break
+                generated += 1
+                yield TextDelta(f"{word} ", generated)
+            reason = FinishReason.STOP if generated == len(words) else FinishReason.LENGTH
+            yield Finished(
+                reason=FinishReason.ABORTED if aborted.is_set() else reason,
+                prompt_tokens=total,
+                generated_tokens=generated,
+            )
+        finally:
+            del self.active[request.request_id]
+
+    def abort(self, request_id: str) -> None:
+        if request_id in self.active:
+            self.active[request_id].set()
+
+    async def _next_turn(self, aborted: asyncio.Event) -> None:
+        turns = {
+            asyncio.ensure_future(self.decode.passage()),
+            asyncio.ensure_future(aborted.wait()),
+        }
+        try:
+            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for turn in turns:
+                turn.cancel()
+            await asyncio.gather(*turns, return_exceptions=True)
+
+
+class FakeBackend:
+    """Loads in steps and keeps count of every byte, as MLX would."""
+
+    def __init__(self, *, slices: int = 4) -> None:
+        self.slices = slices
+        self.load_gate = Gate()
+        self.unload_gate = Gate()
+        self.active_bytes = 0
+        self.most_active_bytes = 0
+        self.loads: list[str] = []
+        self.unloads: list[str] = []
+        self.engines: dict[str, FakeEngine] = {}
+        self.load_failures: dict[str, str] = {}
+        self.unload_failures: dict[str, str] = {}
+        self.measured_bytes: dict[str, int] = {}
+        self.is_closed = False
+
+    async def load(self, spec: ModelSpec, on_progress: Callable[[LoadProgress], None]) -> Engine:
+        self.loads.append(spec.model_id)
+        total = self.measured_bytes.get(spec.model_id, spec.weights_bytes)
+        held = 0
+        try:
+            for index in range(self.slices):
+                on_progress(LoadProgress(total * index // self.slices, total))
+                await self.load_gate.passage()
+                await asyncio.sleep(0)
+                if index == self.slices // 2 and spec.model_id in self.load_failures:
+                    raise LoadFailedError(self.load_failures[spec.model_id])
+                piece = total * (index + 1) // self.slices - held
+                held += piece
+                self._allocate(piece)
+        except BaseException:
+            self._allocate(-held)
+            raise
+        on_progress(LoadProgress(total, total))
+        engine = self.engines[spec.model_id] = FakeEngine(spec.model_id, total)
+        return engine
+
+    async def unload(self, engine: Engine) -> int:
+        assert isinstance(engine, FakeEngine)
+        if engine.model_id in self.unload_failures:
+            raise RuntimeError(self.unload_failures[engine.model_id])
+        engine.is_closed = True
+        for request_id in tuple(engine.active):
+            engine.abort(request_id)
+        await self.unload_gate.passage()
+        await asyncio.sleep(0)
+        self.unloads.append(engine.model_id)
+        if self.engines.pop(engine.model_id, None) is None:
+            return 0
+        self._allocate(-engine.weights_bytes)
+        return engine.weights_bytes
+
+    def memory(self) -> MemoryReading:
+        return MemoryReading(active_bytes=self.active_bytes, peak_bytes=self.most_active_bytes)
+
+    async def close(self) -> None:
+        self.unload_failures.clear()
+        for engine in tuple(self.engines.values()):
+            await self.unload(engine)
+        self.is_closed = True
+
+    def _allocate(self, size_bytes: int) -> None:
+        self.active_bytes += size_bytes
+        self.most_active_bytes = max(self.most_active_bytes, self.active_bytes)
+
+
+def a_request(
+    text: str = "once upon a time", *, request_id: str = "r1", **facts
+) -> GenerationRequest:
+    from omlx_tui.engines import Message
+
+    return GenerationRequest(request_id=request_id, messages=(Message("user", text),), **facts)
