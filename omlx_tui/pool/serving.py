@@ -1,0 +1,47 @@
+"""One request through the pool: lease, load if need be, prompt, tokens, and one end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omlx_tui.engines.types import GenerationEvent, GenerationRequest, LoadProgress
+
+if TYPE_CHECKING:
+    from omlx_tui.pool.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The pool has taken the request; what may still fail ends it as a failed response.
+
+    ``needs_load`` says that the model is not resident yet and ``LoadProgress`` will follow.
+    """
+
+    model_id: str
+    needs_load: bool
+
+
+RequestEvent = Accepted | LoadProgress | GenerationEvent
+
+
+async def serve(lease: Lease, request: GenerationRequest) -> AsyncGenerator[RequestEvent]:
+    """The events of one request on a leased model; the lease stays the caller's to give back.
+
+    ``Accepted`` comes first, as soon as nothing but the load or the engine itself can still
+    refuse. Raises what loading and preparing raise.
+    """
+    needs_load = False
+    async for progress in lease.loading():
+        if not needs_load:
+            needs_load = True
+            yield Accepted(lease.model_id, needs_load=True)
+        yield progress
+    prepared = await lease.engine.prepare(request)
+    if not needs_load:
+        yield Accepted(lease.model_id, needs_load=False)
+    async with aclosing(lease.engine.generate(prepared)) as events:
+        async for event in events:
+            yield event
