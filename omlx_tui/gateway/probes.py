@@ -1,0 +1,71 @@
+"""Plain HTTP GETs: what is served beside the sockets, as JSON."""
+
+from __future__ import annotations
+
+import http
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from omlx_tui.gateway.problems import JsonObject
+from omlx_tui.gateway.serving import PromptPool
+from omlx_tui.pool.snapshot import ModelSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer."""
+
+    status: http.HTTPStatus
+    body: JsonObject
+
+    def text(self) -> str:
+        return json.dumps(self.body) + "\n"
+
+
+def answer_probe(path: str, pool: PromptPool, *, started_at: int) -> Answer:
+    """Answer a GET of any path that is no socket."""
+    if path == "/healthz":
+        # That this is answered at all says that the loop turns.
+        return Answer(http.HTTPStatus.OK, {"status": "ok"})
+    if path == "/v1/models":
+        return Answer(http.HTTPStatus.OK, _model_list(pool, started_at))
+    return failure(
+        http.HTTPStatus.NOT_FOUND,
+        "not_found",
+        "Nothing is served here. WebSocket: /v1/responses; GET: /healthz, /v1/models.",
+    )
+
+
+def failure(status: http.HTTPStatus, code: str, message: str) -> Answer:
+    """A refusal in the shape of the protocol's errors."""
+    error: Mapping[str, JsonValue] = {
+        "type": "invalid_request_error",
+        "code": code,
+        "message": message,
+        "param": None,
+    }
+    return Answer(status, {"error": dict(error)})
+
+
+def _model_list(pool: PromptPool, started_at: int) -> JsonObject:
+    models = sorted(pool.snapshot().models, key=lambda model: model.model_id)
+    return {"object": "list", "data": [_model(model, started_at) for model in models]}
+
+
+def _model(model: ModelSnapshot, started_at: int) -> JsonObject:
+    return {
+        "id": model.model_id,
+        "object": "model",
+        "created": started_at,
+        "owned_by": "omlx-tui",
+        "omlx": {
+            "state": model.state.value,
+            "size": model.weights_bytes,
+            "servable": model.is_servable,
+            "reason": model.problem,
+            "pinned": model.is_pinned,
+        },
+    }
