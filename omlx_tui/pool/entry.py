@@ -102,12 +102,14 @@ class EngineEntry:
         """What nobody else may plan with.
 
         A load claims its footprint from the moment of the decision. A model that is draining or
-        unloading claims nothing: its room belongs to the load it leaves for, or is about to be
-        free.
+        unloading, and a load that is being cancelled, claim nothing: their room belongs to the
+        load they leave for, or is about to be free.
         """
         if self.state in (ModelState.DRAINING, ModelState.UNLOADING):
             return 0
-        return self.reserved_bytes if self.state is ModelState.LOADING else self.held_bytes
+        if self.attempt is not None:
+            return 0 if self.attempt.error else self.reserved_bytes
+        return self.held_bytes
 
     def is_active(self) -> bool:
         """Whether its engine works or has work; an engine that can't say counts as busy."""

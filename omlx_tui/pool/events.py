@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -222,7 +223,7 @@ class RequestRefused(PoolEvent):
 class EventLog:
     """A bounded ring of the latest events, and whoever wants to hear of new ones.
 
-    Subscribers are called on the pool's loop and must return at once.
+    Subscribers are called on the pool's loop and must return at once; what they raise is theirs.
     """
 
     def __init__(self, capacity: int = 2000) -> None:
@@ -241,7 +242,9 @@ class EventLog:
     def append(self, event: PoolEvent) -> None:
         self._ring.append(event)
         for subscriber in tuple(self._subscribers):
-            subscriber(event)
+            # Events are told in the middle of decisions: no listener may break one.
+            with suppress(Exception):
+                subscriber(event)
 
     def after(self, seq: int) -> tuple[PoolEvent, ...]:
         """The kept events with a number above ``seq``, oldest first."""

@@ -190,8 +190,8 @@ class EnginePool(ModelResidency):
             ModelLoadError: the engine did not go; its bytes stay counted.
         """
         entry = self._known_entry(model_id)
-        if entry.state is ModelState.LOADING and entry.attempt:
-            self._cancel_load(entry.attempt, LoadCancelledError(model_id))
+        if entry.state is ModelState.LOADING:
+            self._cancel_load(entry, LoadCancelledError(model_id))
             await self._until(lambda: entry.state is not ModelState.LOADING)
             return 0
         if entry.state is ModelState.UNLOADING:
@@ -241,8 +241,7 @@ class EnginePool(ModelResidency):
         """End every request, load and engine, and the backend's threads. Idempotent."""
         self._is_closed = True
         for entry in self._entries.values():
-            if entry.attempt:
-                self._cancel_load(entry.attempt, PoolClosedError())
+            self._cancel_load(entry, PoolClosedError())
         await self._until(lambda: not any(entry.attempt for entry in self._entries.values()))
         for entry in lru_order(self._entries.values()):
             if entry.state in (ModelState.READY, ModelState.DRAINING):

@@ -181,9 +181,7 @@ class ModelResidency:
     def _settle_failed_load(
         self, entry: EngineEntry, attempt: LoadAttempt, failure: BaseException
     ) -> None:
-        for victim in self._condemned_for(entry):
-            victim.draining_for = None
-            self._set_state(victim, ModelState.READY)
+        self._release_victims(entry)
         if attempt.error is None:
             attempt.error = _load_error(entry.model_id, failure)
         if isinstance(attempt.error, ModelLoadError):
@@ -196,10 +194,14 @@ class ModelResidency:
         else:
             self._emit(events.LoadFailed, model_id=entry.model_id, reason=str(attempt.error))
 
-    def _cancel_load(self, attempt: LoadAttempt, error: PoolError) -> None:
-        if attempt.error is None and attempt.task is not None:
-            attempt.error = error
-            attempt.task.cancel()
+    def _cancel_load(self, entry: EngineEntry, error: PoolError) -> None:
+        """End a load in flight, if there is one; its claim and its victims are free at once."""
+        attempt = entry.attempt
+        if attempt is None or attempt.error is not None or attempt.task is None:
+            return
+        attempt.error = error
+        attempt.task.cancel()
+        self._release_victims(entry)
 
     # Victims
 
@@ -209,6 +211,12 @@ class ModelResidency:
             for victim in self._entries.values()
             if victim.state is ModelState.DRAINING and victim.draining_for == entry.model_id
         ]
+
+    def _release_victims(self, entry: EngineEntry) -> None:
+        """Whoever has not begun to leave for this load stays."""
+        for victim in self._condemned_for(entry):
+            victim.draining_for = None
+            self._set_state(victim, ModelState.READY)
 
     def _condemn(self, victim: EngineEntry, entry: EngineEntry) -> None:
         victim.draining_for = entry.model_id
@@ -226,8 +234,7 @@ class ModelResidency:
         try:
             self._claim_room(loading)
         except InsufficientMemoryError as error:
-            loading.reserved_bytes = 0
-            self._cancel_load(loading.attempt, error)
+            self._cancel_load(loading, error)
 
     async def _unload_engine(
         self, entry: EngineEntry, *, reason: str = "", for_model_id: str | None = None
@@ -283,8 +290,8 @@ class ModelResidency:
         entry.leases -= 1
         if entry.engine is not None:
             self._touch(entry)
-        if entry.leases == 0 and entry.attempt is not None:
-            self._cancel_load(entry.attempt, LoadCancelledError(entry.model_id))
+        if entry.leases == 0:
+            self._cancel_load(entry, LoadCancelledError(entry.model_id))
 
     def _touch(self, entry: EngineEntry) -> None:
         entry.last_access = self._clock()

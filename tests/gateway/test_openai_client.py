@@ -20,6 +20,8 @@ from openai.types.responses.responses_server_event import (
     ResponseWsIncomplete,
 )
 
+from omlx_tui.host import EngineHost
+from omlx_tui.settings import HostSettings
 from tests.gateway.fakes import FakePool, serving
 
 
@@ -31,10 +33,16 @@ class Host:
     model: str
 
 
-@pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    async with serving(FakePool("fake")) as gateway:
-        yield Host(gateway.base_url, "fake")
+@pytest.fixture(params=["scripted pool", "real models"])
+async def host(request: pytest.FixtureRequest) -> AsyncIterator[Host]:
+    if request.param == "scripted pool":
+        async with serving(FakePool("fake")) as gateway:
+            yield Host(gateway.base_url, "fake")
+        return
+    real = EngineHost(HostSettings(port=0))
+    await real.start()
+    yield Host(real.gateway.base_url, "qwen3-1m-8bit")
+    await real.close()
 
 
 async def test_the_async_client_streams_an_answer(host: Host) -> None:

@@ -32,3 +32,17 @@ def test_subscribers_hear_each_event_until_they_leave() -> None:
     pinned(log, "b")
     assert heard == [first]
     assert first.describe() == "pinned a"
+
+
+def test_a_listener_that_fails_harms_nobody() -> None:
+    """The event is kept and the next listener hears it."""
+
+    def broken(event: PoolEvent) -> None:
+        raise RuntimeError(event.describe())
+
+    log = EventLog()
+    heard: list[PoolEvent] = []
+    log.subscribe(broken)
+    log.subscribe(heard.append)
+    event = pinned(log, "a")
+    assert heard == [event] == list(log.after(0))

@@ -95,13 +95,30 @@ async def test_who_comes_while_a_load_is_being_cancelled_gets_a_new_one(
     backend.load_gate.close()
     leaver = start(pool, "a")
     await reached(backend.load_gate)
-    pool._cancel_load(pool._entries["a"].attempt, LoadCancelledError("a"))  # type: ignore[arg-type]
+    pool._cancel_load(pool._entries["a"], LoadCancelledError("a"))
     newcomer = start(pool, "a")
     backend.load_gate.open()
     with pytest.raises(LoadCancelledError):
         await leaver
     assert (await newcomer).model_id == "a"
     assert backend.loads == ["a", "a"]
+
+
+async def test_the_room_of_a_load_that_is_being_cancelled_can_be_planned_with(
+    pool: EnginePool, backend: FakeBackend
+) -> None:
+    """A client kills its request and asks for another model at once: that one waits, not fails."""
+    pool.max_model_memory = 800
+    backend.load_gate.close()
+    leaver = start(pool, "a")
+    await reached(backend.load_gate)
+    leaver.cancel()
+    await asyncio.wait({leaver})
+    request = start(pool, "b")
+    await asyncio.sleep(0)
+    backend.load_gate.open()
+    assert (await request).model_id == "b"
+    assert backend.most_active_bytes == 400
 
 
 async def test_two_loads_in_one_tick_never_share_the_last_room(
