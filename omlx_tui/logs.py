@@ -39,20 +39,21 @@ def configure_logging(log_file: Path | None) -> TextIO:
     return stream
 
 
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(10), *range(11, 32), *range(127, 160))}
+
+
 class _SafeStream:
     """Writes what comes from outside so that a log can be read in a terminal, and never fails.
 
     A full disk costs the log, not the service.
     """
 
-    _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(10), *range(11, 32), *range(127, 160))}
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:
         with suppress(OSError, ValueError):
-            self._stream.write(text.translate(self._VISIBLE))
+            self._stream.write(text.translate(_VISIBLE))
 
     def flush(self) -> None:
         with suppress(OSError, ValueError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from pathlib import Path
 
 import structlog
@@ -26,9 +28,21 @@ def run_console(settings: HostSettings, log_file: Path, *, theme: str | None = N
     host.start()
     try:
         with reserved_for_console(log_stream):
-            ConsoleApp(host, theme=theme).run()
+            asyncio.run(_draw(ConsoleApp(host, theme=theme)))
     finally:
         # The screen is the operator's again by now: what runs out is said in words.
         if host.has_live_requests():
             print("Ending the running requests …")  # noqa: T201
         host.close()
+
+
+async def _draw(app: ConsoleApp) -> None:
+    """Draw until somebody quits, the terminal goes away or the system asks to end.
+
+    Textual leaves these signals to the system, which would end the process with the alternate
+    screen and the mouse still on.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, app.exit)
+    await app.run_async()

@@ -68,7 +68,9 @@ def plan_eviction(
             free_bytes=free_bytes,
             freeable_bytes=sum(entry.held_bytes for entry in evictable),
             blocking=tuple(
-                entry.model_id for entry in others if entry.claimed_bytes and not entry.is_evictable()
+                other.model_id
+                for other in others
+                if other.claimed_bytes and not other.is_evictable()
             ),
         )
     return EvictionPlan(tuple(victims), needed_bytes, free_bytes)
