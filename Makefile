@@ -37,7 +37,7 @@ screenshot: $(VENV)/test.stamp
 
 # Trains the sample models again (most of an hour on two cores, see sample_models/README.md).
 models: $(VENV)/models.stamp
-	$(BIN)/python sample_models/build.py
+	$(BIN)/python -m sample_models.build
 
 clean:
 	rm -rf $(VENV)

@@ -101,7 +101,7 @@ def _freeze_model(
         active_requests=stats.active_requests,
         queued_requests=stats.queued_requests,
         leases=entry.leases,
-        tokens_per_s=board.tokens_per_s(entry.model_id),
+        tokens_per_s=board.tokens_per_s(entry.model_id) if entry.engine else 0.0,
         load=entry.attempt.progress if entry.attempt else None,
         problem=entry.problem,
     )
