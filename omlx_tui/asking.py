@@ -44,11 +44,14 @@ async def print_answer(
                         if event.status == "incomplete":
                             notes.say("(cut off at the token limit)")
                         elif event.status == "cancelled":
-                            notes.say("(cancelled by the host)")
+                            notes.say("omlx-tui: the host cancelled the answer")
+                            return 1
     except PromptError as error:
         notes.clear()
         notes.say(f"omlx-tui: {_printable(error.message)}")
         return 1
+    finally:
+        notes.clear()
     return 0
 
 

@@ -12,7 +12,7 @@ import structlog
 from omlx_tui.demo import DemoLoad
 from omlx_tui.engines.device import Device, read_device
 from omlx_tui.gateway import Gateway
-from omlx_tui.pool import EnginePool, ModelNotFoundError
+from omlx_tui.pool import EnginePool, ModelNotServableError, PoolError
 from omlx_tui.pool.events import PoolEvent
 from omlx_tui.settings import HostSettings
 from omlx_tui.sizes import format_bytes
@@ -86,13 +86,13 @@ class EngineHost:
         self._started_s = time.monotonic()
         _log.info("host_started", endpoint=gateway.url, budget=format_bytes(budget_bytes))
         if self._settings.demo:
-            await self.set_demo(is_running=True)
+            await self._start_demo_if_possible()
 
     async def set_demo(self, *, is_running: bool) -> None:
         """Start or stop the synthetic load; does nothing if it is so already.
 
         Raises:
-            ModelNotFoundError: there is no model that it could ask.
+            ModelNotServableError: there is no model that it could ask.
         """
         if is_running == self.is_demo_running:
             return
@@ -102,9 +102,16 @@ class EngineHost:
         if is_running:
             models = [model.model_id for model in self.pool.snapshot().models if model.is_servable]
             if not models:
-                raise ModelNotFoundError("for the demo", [])
+                raise ModelNotServableError("The demo", "there is no model that it could ask.")
             self._demo = DemoLoad(self.gateway.url, sorted(models))
             await self._demo.start()
+
+    async def _start_demo_if_possible(self) -> None:
+        """A demo without models is nothing that should keep a host from starting."""
+        try:
+            await self.set_demo(is_running=True)
+        except PoolError as error:
+            _log.warning("no_demo", reason=str(error))
 
     async def close(self) -> None:
         """Let running requests finish for a while, then end everything. Idempotent."""

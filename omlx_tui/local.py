@@ -12,11 +12,14 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import structlog
+
 from omlx_tui.console.source import Frame
 from omlx_tui.host import EngineHost
 from omlx_tui.pool import LoadPlan
 
 T = TypeVar("T")
+_log = structlog.get_logger(__name__)
 
 # How often the host takes a picture of itself; the console draws at its own rate.
 _FRAME_INTERVAL_S = 0.25
@@ -31,6 +34,7 @@ class HostThread:
         self._stop: asyncio.Event | None = None
         self._frame: Frame | None = None
         self._started: Future[None] = Future()
+        self._failure = ""
         self._thread = threading.Thread(target=self._run, name="host")
 
     def start(self) -> None:
@@ -81,15 +85,18 @@ class HostThread:
         """Run something on the host's loop and wait for it here."""
         if self._loop is None or not self._thread.is_alive():
             work.close()
-            raise RuntimeError("The host has ended.")
+            raise RuntimeError(self._failure or "The host has ended.")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - the caller of start() hears of it
+        except BaseException as error:  # noqa: BLE001 - whoever waits hears of it, whatever it is
             if not self._started.done():
                 self._started.set_exception(error)
+            else:
+                _log.exception("host_died")
+                self._failure = f"The host died: {error or type(error).__name__}"
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

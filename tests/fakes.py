@@ -69,6 +69,7 @@ class FakeEngine:
     weights_bytes: int
     context_tokens: int = 2048
     decode: Gate = field(default_factory=Gate)
+    prepare_gate: Gate = field(default_factory=Gate)
     active: dict[str, asyncio.Event] = field(default_factory=dict)
     kv_bytes: int = 0
     busy_check_error: Exception | None = None
@@ -83,6 +84,7 @@ class FakeEngine:
         return bool(self.active)
 
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
+        await self.prepare_gate.passage()
         words = request.messages[-1].content.split()
         room = self.context_tokens - len(words)
         if room < 1:

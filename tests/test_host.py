@@ -102,9 +102,11 @@ async def test_the_demo_evicts_through_the_real_socket_and_stops_at_once() -> No
 
 
 async def test_a_demo_without_models_is_refused(tmp_path: Path) -> None:
-    """An empty folder has nobody to ask."""
-    host = EngineHost(HostSettings(models=(tmp_path,), port=0), read_device=a_device)
+    """An empty folder has nobody to ask: no reason not to start, but an answer to the key."""
+    settings = HostSettings(models=(tmp_path,), port=0, demo=True)
+    host = EngineHost(settings, read_device=a_device)
     await host.start()
+    assert not host.is_demo_running
     with pytest.raises(PoolError):
         await host.set_demo(is_running=True)
     await host.close()

@@ -66,9 +66,10 @@ class ModelLoadError(PoolError):
 class LoadCancelledError(PoolError):
     """The load ended before it was done, because somebody said so."""
 
-    def __init__(self, model_id: str) -> None:
+    def __init__(self, model_id: str, reason: str = "nobody waits for it any more") -> None:
         self.model_id = model_id
-        super().__init__(f"The load of {model_id} was cancelled.")
+        self.reason = reason
+        super().__init__(f"The load of {model_id} was cancelled: {reason}.")
 
 
 class InsufficientMemoryError(PoolError):

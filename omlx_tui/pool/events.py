@@ -93,9 +93,10 @@ class LoadCancelled(PoolEvent):
     kind: ClassVar[str] = "load"
 
     model_id: str
+    reason: str
 
     def describe(self) -> str:
-        return f"load of {self.model_id} cancelled: nobody waits for it any more"
+        return f"load of {self.model_id} cancelled: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class UnloadFailed(PoolEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimSpared(PoolEvent):
-    """A model chosen to leave got a request before its unload began."""
+    """A model chosen to leave was asked for, or pinned, before its unload began."""
 
     kind: ClassVar[str] = "evict"
 
@@ -160,7 +161,7 @@ class VictimSpared(PoolEvent):
     for_model_id: str
 
     def describe(self) -> str:
-        return f"spared {self.model_id}: it got a request before it left for {self.for_model_id}"
+        return f"spared {self.model_id}: it was wanted before it left for {self.for_model_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 from omlx_tui.engines.base import Backend, Engine
@@ -19,6 +19,7 @@ from omlx_tui.pool.entry import EngineEntry
 from omlx_tui.pool.errors import (
     LoadCancelledError,
     ModelBusyError,
+    ModelLoadError,
     ModelNotFoundError,
     ModelNotServableError,
     PoolClosedError,
@@ -190,17 +191,13 @@ class EnginePool(ModelResidency):
             ModelLoadError: the engine did not go; its bytes stay counted.
         """
         entry = self._known_entry(model_id)
-        if entry.state is ModelState.LOADING:
-            self._cancel_load(entry, LoadCancelledError(model_id))
-            await self._until(lambda: entry.state is not ModelState.LOADING)
-            return 0
-        if entry.state is ModelState.UNLOADING:
-            await self._until(lambda: entry.state is not ModelState.UNLOADING)
-            return 0
+        while entry.state in (ModelState.LOADING, ModelState.UNLOADING):
+            self._cancel_load(entry, LoadCancelledError(model_id, "the operator ended it"))
+            await self._next_change()
         if entry.engine is None:
             return 0
-        if entry.is_active() and not force:
-            raise ModelBusyError(model_id, entry.engine.stats().active_requests)
+        if not force and (entry.leases or entry.is_active()):
+            raise ModelBusyError(model_id, max(entry.leases, 1))
         return await self._unload_engine(entry, reason="by the operator")
 
     def plan_load(self, model_id: str) -> LoadPlan:
@@ -223,6 +220,8 @@ class EnginePool(ModelResidency):
     def snapshot(self) -> PoolSnapshot:
         """Everything at this instant, frozen."""
         self._snapshots_taken += 1
+        # KV caches grow between changes of state.
+        self._peak_held_bytes = max(self._peak_held_bytes, self._current_model_memory)
         return freeze_pool(
             seq=self._snapshots_taken,
             taken_s=self._clock(),
@@ -245,7 +244,9 @@ class EnginePool(ModelResidency):
         await self._until(lambda: not any(entry.attempt for entry in self._entries.values()))
         for entry in lru_order(self._entries.values()):
             if entry.state in (ModelState.READY, ModelState.DRAINING):
-                await self._unload_engine(entry, reason="the pool is closing")
+                # One that does not go is dropped with the backend.
+                with suppress(ModelLoadError):
+                    await self._unload_engine(entry, reason="the pool is closing")
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._backend.close()
@@ -261,9 +262,12 @@ class EnginePool(ModelResidency):
         return entry
 
     def _set_pinned(self, entry: EngineEntry, *, is_pinned: bool) -> None:
-        if entry.is_pinned != is_pinned:
-            entry.is_pinned = is_pinned
-            self._emit(events.PinChanged, model_id=entry.model_id, is_pinned=is_pinned)
+        if entry.is_pinned == is_pinned:
+            return
+        entry.is_pinned = is_pinned
+        self._emit(events.PinChanged, model_id=entry.model_id, is_pinned=is_pinned)
+        if is_pinned and entry.state is ModelState.DRAINING:
+            self._spare(entry)
 
     def _close_request(self, record: LiveRequest, refusal: str = "") -> None:
         self._requests.close(record)

@@ -30,14 +30,18 @@ class RateMeter:
         self._window_tokens = 0
 
     def add(self, tokens: int) -> None:
+        self._forget_old()
         self._marks.append((self._clock(), tokens))
         self._window_tokens += tokens
 
     def tokens_per_s(self) -> float:
-        now_s = self._clock()
-        while self._marks and self._marks[0][0] < now_s - self._window_s:
-            self._window_tokens -= self._marks.popleft()[1]
+        self._forget_old()
         return self._window_tokens / self._window_s
+
+    def _forget_old(self) -> None:
+        oldest_s = self._clock() - self._window_s
+        while self._marks and self._marks[0][0] < oldest_s:
+            self._window_tokens -= self._marks.popleft()[1]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

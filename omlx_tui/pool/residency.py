@@ -112,6 +112,8 @@ class ModelResidency:
     async def _load_engine(self, entry: EngineEntry, attempt: LoadAttempt) -> Engine:
         await self._ensure_memory_available(entry, attempt)
         entry.has_room = True
+        # Room may have come from elsewhere meanwhile: whoever need not leave any more stays.
+        self._release_victims(entry)
         spec = ModelSpec(
             model_id=entry.model_id, path=entry.path, weights_bytes=entry.weights_bytes
         )
@@ -164,6 +166,7 @@ class ModelResidency:
         entry.attempt = None
         entry.reserved_bytes = 0
         entry.has_room = False
+        self._release_victims(entry)
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is None:
             entry.engine = task.result()
@@ -181,7 +184,6 @@ class ModelResidency:
     def _settle_failed_load(
         self, entry: EngineEntry, attempt: LoadAttempt, failure: BaseException
     ) -> None:
-        self._release_victims(entry)
         if attempt.error is None:
             attempt.error = _load_error(entry.model_id, failure)
         if isinstance(attempt.error, ModelLoadError):
@@ -189,15 +191,22 @@ class ModelResidency:
             self._set_state(entry, ModelState.FAILED)
         else:
             self._set_state(entry, ModelState.UNLOADED)
-        if isinstance(attempt.error, LoadCancelledError | PoolClosedError):
-            self._emit(events.LoadCancelled, model_id=entry.model_id)
+        if isinstance(attempt.error, LoadCancelledError):
+            self._emit(events.LoadCancelled, model_id=entry.model_id, reason=attempt.error.reason)
+        elif isinstance(attempt.error, PoolClosedError):
+            self._emit(events.LoadCancelled, model_id=entry.model_id, reason="the pool is closing")
         else:
             self._emit(events.LoadFailed, model_id=entry.model_id, reason=str(attempt.error))
 
     def _cancel_load(self, entry: EngineEntry, error: PoolError) -> None:
-        """End a load in flight, if there is one; its claim and its victims are free at once."""
+        """End a load in flight, if there is one; its claim and its victims are free at once.
+
+        One that has succeeded and not been settled yet is past cancelling.
+        """
         attempt = entry.attempt
         if attempt is None or attempt.error is not None or attempt.task is None:
+            return
+        if attempt.task.done():
             return
         attempt.error = error
         attempt.task.cancel()
@@ -223,7 +232,7 @@ class ModelResidency:
         self._set_state(victim, ModelState.DRAINING)
 
     def _spare(self, victim: EngineEntry) -> None:
-        """A victim whose unload has not begun got a request: it stays, the load plans anew."""
+        """A victim whose unload has not begun is wanted: it stays, the load plans anew."""
         for_model_id = victim.draining_for or ""
         victim.draining_for = None
         self._set_state(victim, ModelState.READY)

@@ -39,9 +39,11 @@ async def serve(lease: Lease, request: GenerationRequest) -> AsyncGenerator[Requ
             needs_load = True
             yield Accepted(lease.model_id, needs_load=True)
         yield progress
-    prepared = await lease.engine.prepare(request)
+    # Bound once: should the operator unload it by force now, this engine says so itself.
+    engine = lease.engine
+    prepared = await engine.prepare(request)
     if not needs_load:
         yield Accepted(lease.model_id, needs_load=False)
-    async with aclosing(lease.engine.generate(prepared)) as events:
+    async with aclosing(engine.generate(prepared)) as events:
         async for event in events:
             yield event

@@ -57,11 +57,12 @@ def freeze_pool(
 def freeze_plan(entry: EngineEntry, entries: Iterable[EngineEntry], budget_bytes: int) -> LoadPlan:
     """What loading ``entry`` would do, by the same decision that a load takes."""
     known = tuple(entries)
-    is_resident = entry.engine is not None or entry.state is ModelState.LOADING
+    is_resident = entry.state in (ModelState.READY, ModelState.DRAINING, ModelState.LOADING)
     others = [other for other in known if other is not entry]
     free_bytes = max(0, budget_bytes - sum(other.claimed_bytes for other in others))
     victims: tuple[EngineEntry, ...] = ()
-    problem = "" if entry.is_servable else entry.problem
+    is_stuck = entry.state is ModelState.FAILED and entry.engine is not None
+    problem = entry.problem if is_stuck or not entry.is_servable else ""
     if not is_resident and not problem:
         try:
             victims = plan_eviction(entry, known, budget_bytes).victims

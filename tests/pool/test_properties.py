@@ -122,8 +122,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(model_id=model_ids)
     def pin(self, model_id: str) -> None:
-        if self.pool._entries[model_id].state is not ModelState.DRAINING:
-            self.pool.pin(model_id)
+        self.pool.pin(model_id)
 
     @rule(model_id=model_ids)
     def unpin(self, model_id: str) -> None:
@@ -163,6 +162,9 @@ class PoolMachine(RuleBasedStateMachine):
                 assert entry.engine is not None
             if entry.state is ModelState.DRAINING:
                 assert entry.leases == 0
+                assert not entry.is_pinned
+                wanted_by = self.pool._entries[entry.draining_for or ""]
+                assert wanted_by.state is ModelState.LOADING
         snapshot = self.pool.snapshot()
         assert snapshot.held_bytes == sum(model.held_bytes for model in snapshot.models)
         live = sum(not task.done() for task in self.requests)

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from omlx_tui.engines import Engine
+from omlx_tui.engines import Engine, EngineClosedError
 from omlx_tui.pool import (
     EnginePool,
     InsufficientMemoryError,
     LoadCancelledError,
+    ModelBusyError,
     ModelState,
     PoolClosedError,
 )
@@ -322,3 +323,86 @@ async def test_fifty_swaps_return_to_the_base(
     assert pool._current_model_memory == 500
     assert backend.active_bytes == 400
     assert len(backend.unloads) == 49
+
+
+async def test_victims_that_need_not_leave_any_more_stay(
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock
+) -> None:
+    """Room comes from elsewhere while the first victim leaves: the second one is ready again,
+    and the next load does not wait for it for ever."""
+    pool.max_model_memory = 2000
+    await fill(pool, clock, "a", "b", "c", "d")
+    pool._entries["large"].weights_bytes = 800  # footprint 1000: a and b have to leave
+    backend.unload_gate.close()
+    load = start(pool, "large")
+    await reached(backend.unload_gate)
+    freed = asyncio.create_task(pool.unload("d"))
+    backend.unload_gate.open()
+    await load
+    await freed
+    assert pool._entries["b"].state is ModelState.READY
+    assert (await asyncio.wait_for(pool.get_engine("d"), 5)).model_id == "d"
+
+
+async def test_a_victim_that_is_pinned_before_it_leaves_stays(
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock
+) -> None:
+    """A pin is a promise from the moment it is given."""
+    await fill(pool, clock, "a", "b", "c")
+    pool._entries["large"].weights_bytes = 800
+    backend.unload_gate.close()
+    load = start(pool, "large")
+    await reached(backend.unload_gate)
+    assert pool._entries["b"].state is ModelState.DRAINING
+    pool.pin("b")
+    backend.unload_gate.open()
+    await load
+    assert backend.unloads == ["a", "c"]
+    assert pool._entries["b"].state is ModelState.READY
+
+
+async def test_a_model_in_use_is_unloaded_only_by_force_before_its_first_token_too(
+    pool: EnginePool, backend: FakeBackend
+) -> None:
+    """A request being tokenised counts as use; forced out, it ends with an engine's error."""
+    await pool.get_engine("a")
+    gate = backend.engines["a"].prepare_gate
+    gate.close()
+    events = pool.generate("a", a_request(), client="t")
+    first = asyncio.ensure_future(anext(events))
+    await reached(gate)
+    with pytest.raises(ModelBusyError):
+        await pool.unload("a")
+    await pool.unload("a", force=True)
+    gate.open()
+    await first
+    with pytest.raises(EngineClosedError):
+        await anext(events)
+    assert pool._entries["a"].leases == 0
+
+
+async def test_a_cancel_that_comes_too_late_unloads_instead(
+    pool: EnginePool, backend: FakeBackend
+) -> None:
+    """The load has ended, its callback has not run: whoever waits is served, the unload is real."""
+    waiting = start(pool, "a")
+    await asyncio.sleep(0)
+    attempt = pool._entries["a"].attempt
+    assert attempt is not None
+    assert attempt.task is not None
+    while not attempt.task.done():
+        await asyncio.sleep(0)
+    pool._cancel_load(pool._entries["a"], LoadCancelledError("a"))
+    assert (await waiting).model_id == "a"
+    assert pool._entries["a"].state is ModelState.READY
+
+
+async def test_closing_goes_on_past_an_engine_that_does_not_unload(
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock
+) -> None:
+    """The others are unloaded and the backend is closed."""
+    await fill(pool, clock, "a", "b")
+    backend.unload_failures["a"] = "stuck"
+    await pool.close()
+    assert backend.is_closed
+    assert pool._current_model_memory == 0

@@ -24,6 +24,16 @@ def test_a_rate_is_over_the_last_seconds_and_falls_to_zero() -> None:
     assert meter.tokens_per_s() == 0
 
 
+def test_a_rate_that_nobody_reads_does_not_grow() -> None:
+    """Headless, no console asks: old marks go as new ones come."""
+    clock = ManualClock()
+    meter = RateMeter(clock, window_s=2.0)
+    for _ in range(1000):
+        meter.add(1)
+        clock.advance(0.5)
+    assert len(meter._marks) <= 5
+
+
 def test_a_record_follows_its_events() -> None:
     """From waiting over loading and prefill to decode, with its counts."""
     clock = ManualClock()
