@@ -4,7 +4,7 @@ the same promises as the real one."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, field
 
 from omlx_tui.engines import (
@@ -16,6 +16,8 @@ from omlx_tui.engines import (
     FinishReason,
     GenerationEvent,
     GenerationRequest,
+    KVCosts,
+    KVShape,
     LoadFailedError,
     LoadProgress,
     MemoryReading,
@@ -24,6 +26,8 @@ from omlx_tui.engines import (
     PreparedRequest,
     TextDelta,
 )
+from omlx_tui.engines.admission import KVAdmission
+from omlx_tui.engines.kv import KVLayers
 
 
 @dataclass
@@ -72,11 +76,38 @@ class FakeEngine:
     prepare_gate: Gate = field(default_factory=Gate)
     active: dict[str, asyncio.Event] = field(default_factory=dict)
     kv_bytes: int = 0
+    prefix_cache_bytes: int = 0
     busy_check_error: Exception | None = None
     is_closed: bool = False
+    admitted: dict[str, asyncio.Event] = field(default_factory=dict)
+    kv_costs: KVCosts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kv_costs = KVCosts(
+            shape=KVShape((KVLayers(1),)), prefill_step=512, context_tokens=self.context_tokens
+        )
+        self._admission = KVAdmission(self.model_id, self.kv_costs)
+
+    @property
+    def kv_budget_bytes(self) -> int | None:
+        return self._admission.budget_bytes
+
+    def set_kv_budget(self, budget_bytes: int | None) -> None:
+        self._admission.budget_bytes = budget_bytes
+        self._admit()
+
+    def _admit(self) -> None:
+        for request_id in self._admission.admit():
+            self.admitted[request_id].set()
 
     def stats(self) -> EngineStats:
-        return EngineStats(active_requests=len(self.active), kv_bytes=self.kv_bytes)
+        running = sum(admitted.is_set() for admitted in self.admitted.values())
+        return EngineStats(
+            active_requests=running,
+            queued_requests=len(self.active) - running,
+            kv_bytes=self.kv_bytes,
+            prefix_cache_bytes=self.prefix_cache_bytes,
+        )
 
     def has_active_requests(self) -> bool:
         if self.busy_check_error is not None:
@@ -89,10 +120,12 @@ class FakeEngine:
         room = self.context_tokens - len(words)
         if room < 1:
             raise ContextLengthError(self.model_id, len(words), self.context_tokens)
-        return PreparedRequest(
-            request=request,
-            prompt=tuple(range(len(words))),
-            max_tokens=min(request.max_tokens or room, room),
+        return self._admission.settle(
+            PreparedRequest(
+                request=request,
+                prompt=tuple(range(len(words))),
+                max_tokens=min(request.max_tokens or room, room),
+            )
         )
 
     async def generate(self, prepared: PreparedRequest) -> AsyncGenerator[GenerationEvent]:
@@ -100,13 +133,20 @@ class FakeEngine:
             raise EngineClosedError(f"{self.model_id} was unloaded before the request began.")
         request = prepared.request
         aborted = self.active[request.request_id] = asyncio.Event()
+        admitted = self.admitted[request.request_id] = asyncio.Event()
+        self._admission.enqueue(prepared)
+        self._admit()
         total = len(prepared.prompt)
         generated = 0
         try:
-            yield PrefillProgress(total, total)
+            if not admitted.is_set():
+                await _first_of(admitted.wait(), aborted.wait())
+            if not aborted.is_set():
+                yield PrefillProgress(total, total)
             words = request.messages[-1].content.split()
             for word in words[: prepared.max_tokens]:
-                await self._next_turn(aborted)
+                if not aborted.is_set():
+                    await _first_of(self.decode.passage(), aborted.wait())
                 if aborted.is_set():
                     break
                 generated += 1
@@ -118,23 +158,24 @@ class FakeEngine:
                 generated_tokens=generated,
             )
         finally:
-            del self.active[request.request_id]
+            del self.active[request.request_id], self.admitted[request.request_id]
+            self._admission.withdraw(request.request_id)
+            self._admit()
 
     def abort(self, request_id: str) -> None:
         if request_id in self.active:
             self.active[request_id].set()
 
-    async def _next_turn(self, aborted: asyncio.Event) -> None:
-        turns = {
-            asyncio.ensure_future(self.decode.passage()),
-            asyncio.ensure_future(aborted.wait()),
-        }
-        try:
-            await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for turn in turns:
-                turn.cancel()
-            await asyncio.gather(*turns, return_exceptions=True)
+
+async def _first_of(*awaited: Coroutine[object, object, object]) -> None:
+    """Wait until one of these is through, and leave none of the others behind."""
+    tasks = {asyncio.ensure_future(one) for one in awaited}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class FakeBackend:
@@ -145,6 +186,7 @@ class FakeBackend:
         self.load_gate = Gate()
         self.unload_gate = Gate()
         self.active_bytes = 0
+        self.buffer_cache_bytes = 0
         self.most_active_bytes = 0
         self.loads: list[str] = []
         self.unloads: list[str] = []
@@ -172,7 +214,9 @@ class FakeBackend:
             self._allocate(-held)
             raise
         on_progress(LoadProgress(total, total))
-        engine = self.engines[spec.model_id] = FakeEngine(spec.model_id, total)
+        context_tokens = min(2048, spec.context_limit or 2048)
+        engine = self.engines[spec.model_id] = FakeEngine(spec.model_id, total, context_tokens)
+        engine.set_kv_budget(spec.kv_budget_bytes)
         return engine
 
     async def unload(self, engine: Engine) -> int:
@@ -190,8 +234,37 @@ class FakeBackend:
         self._allocate(-engine.weights_bytes)
         return engine.weights_bytes
 
+    def watch_loss(self, listener: Callable[[str], None]) -> None:
+        self._on_loss = listener
+
+    def lose_engines(self, reason: str) -> None:
+        """What happens when the MLX thread dies."""
+        for engine in self.engines.values():
+            engine.is_closed = True
+            for request_id in tuple(engine.active):
+                engine.abort(request_id)
+            self._allocate(-engine.weights_bytes)
+        self.engines.clear()
+        self._on_loss(reason)
+
     def memory(self) -> MemoryReading:
-        return MemoryReading(active_bytes=self.active_bytes, peak_bytes=self.most_active_bytes)
+        return MemoryReading(
+            active_bytes=self.active_bytes,
+            cache_bytes=self.buffer_cache_bytes,
+            peak_bytes=self.most_active_bytes,
+        )
+
+    async def drop_prefix_caches(self, engine: Engine | None = None) -> int:
+        freed_bytes = 0
+        for one in self.engines.values():
+            if engine in (None, one):
+                freed_bytes += one.prefix_cache_bytes
+                one.prefix_cache_bytes = 0
+        return freed_bytes
+
+    async def drop_buffer_cache(self) -> int:
+        freed_bytes, self.buffer_cache_bytes = self.buffer_cache_bytes, 0
+        return freed_bytes
 
     async def close(self) -> None:
         self.unload_failures.clear()

@@ -5,10 +5,12 @@ from omlx_tui.engines.errors import (
     ContextLengthError,
     EngineClosedError,
     EngineError,
+    KVBudgetError,
     LoadFailedError,
     PromptRefusedError,
 )
 from omlx_tui.engines.factory import make_backend
+from omlx_tui.engines.kv import KVCosts, KVShape
 from omlx_tui.engines.types import (
     EngineStats,
     Finished,
@@ -37,6 +39,9 @@ __all__ = [
     "Finished",
     "GenerationEvent",
     "GenerationRequest",
+    "KVBudgetError",
+    "KVCosts",
+    "KVShape",
     "LoadFailedError",
     "LoadProgress",
     "MemoryReading",

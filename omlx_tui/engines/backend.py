@@ -14,6 +14,9 @@ from omlx_tui.engines.commands import (
     BeginLoad,
     CancelLoad,
     Command,
+    DropBuffers,
+    DropCaches,
+    Dropped,
     LoadAdvanced,
     Loaded,
     LoadEnded,
@@ -25,8 +28,15 @@ from omlx_tui.engines.commands import (
     Unload,
     Unloaded,
 )
-from omlx_tui.engines.errors import EngineClosedError, EngineError, LoadFailedError
+from omlx_tui.engines.errors import (
+    EngineClosedError,
+    EngineError,
+    EngineLostError,
+    LoadFailedError,
+)
+from omlx_tui.engines.kv_config import kv_costs
 from omlx_tui.engines.mlx_thread import MLXThread
+from omlx_tui.engines.model_config import read_json_object
 from omlx_tui.engines.prompts import Prompter
 from omlx_tui.engines.types import (
     FinishReason,
@@ -54,15 +64,20 @@ class MLXBackend:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started: asyncio.Future[None] | None = None
         self._ended: asyncio.Event = asyncio.Event()
-        self._failure: str | None = None
+        self._is_closed = False
+        self._on_loss: Callable[[str], None] = lambda reason: None
         self._keys = count(1)
         self._model_ids: dict[int, str] = {}
         self._engines: dict[int, BatchedEngine] = {}
         self._loads: dict[int, _Load] = {}
         self._unloads: dict[int, asyncio.Future[int]] = {}
+        self._tickets = count(1)
+        self._drops: dict[int, asyncio.Future[int]] = {}
         self._memory = MemoryReading()
-        # One worker: tokenizers are not made to be used from several threads at once.
+        # One worker each: tokenizers are not made to be used from several threads at once, and
+        # loading one, which takes up to a second, must not hold up another model's prompts.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer-loader")
 
     async def load(self, spec: ModelSpec, on_progress: Callable[[LoadProgress], None]) -> Engine:
         await self._ensure_started()
@@ -72,9 +87,9 @@ class MLXBackend:
         self._send(BeginLoad(engine_key, spec.model_id, spec.path))
         try:
             loop = asyncio.get_running_loop()
-            prompter, weights_bytes = await asyncio.gather(
-                loop.run_in_executor(self._executor, _load_prompter, spec),
-                asyncio.shield(load.weights_bytes),
+            (prompter, model_config), loaded = await asyncio.gather(
+                loop.run_in_executor(self._reader, _read_folder, spec),
+                asyncio.shield(load.loaded),
             )
         except BaseException:
             await self._abandon(engine_key, load)
@@ -85,10 +100,17 @@ class MLXBackend:
             spec.model_id,
             engine_key,
             prompter,
-            weights_bytes=weights_bytes,
+            weights_bytes=loaded.weights_bytes,
+            kv_costs=kv_costs(
+                model_config,
+                self._config,
+                is_raised=loaded.is_raised,
+                context_limit=spec.context_limit,
+            ),
             send=self._send,
             executor=self._executor,
         )
+        engine.set_kv_budget(spec.kv_budget_bytes)
         self._engines[engine_key] = engine
         return engine
 
@@ -106,7 +128,20 @@ class MLXBackend:
     def memory(self) -> MemoryReading:
         return self._memory
 
+    async def drop_prefix_caches(self, engine: Engine | None = None) -> int:
+        if engine is not None and not isinstance(engine, BatchedEngine):
+            raise TypeError(f"{engine!r} is not an engine of this backend")
+        engine_key = None if engine is None else engine.engine_key
+        return await self._drop(lambda ticket: DropCaches(ticket, engine_key))
+
+    async def drop_buffer_cache(self) -> int:
+        return await self._drop(DropBuffers)
+
+    def watch_loss(self, listener: Callable[[str], None]) -> None:
+        self._on_loss = listener
+
     async def close(self) -> None:
+        self._is_closed = True
         if self._thread is not None:
             self._thread.send(Stop())
             await self._ended.wait()
@@ -114,11 +149,13 @@ class MLXBackend:
             self._thread = None
         # Waited for as well: MLX keeps a random key for each thread that imported mlx-lm.
         await asyncio.to_thread(self._executor.shutdown)
+        await asyncio.to_thread(self._reader.shutdown)
 
     async def _ensure_started(self) -> None:
-        if self._failure is not None:
-            raise EngineError(f"The MLX thread has ended: {self._failure}")
+        if self._is_closed:
+            raise EngineClosedError("The engines' thread has been stopped.")
         if self._started is None:
+            self._ended.clear()
             self._loop = asyncio.get_running_loop()
             self._started = self._loop.create_future()
             self._thread = MLXThread(self._config, self._report, self._on_slice)
@@ -131,6 +168,14 @@ class MLXBackend:
             return
         self._send(CancelLoad(engine_key))
         await _outlast_cancellation(asyncio.ensure_future(load.has_ended.wait()))
+
+    async def _drop(self, command: Callable[[int], DropCaches | DropBuffers]) -> int:
+        if self._thread is None or self._ended.is_set():
+            return 0
+        ticket = next(self._tickets)
+        dropped = self._drops[ticket] = self._running_loop().create_future()
+        self._send(command(ticket))
+        return await asyncio.shield(dropped)
 
     def _send(self, command: Command) -> None:
         if self._thread is not None:
@@ -161,37 +206,53 @@ class MLXBackend:
                 self._set_started(None)
             case Stepped():
                 if engine := self._engines.get(report.engine_key):
-                    engine.receive(report.outputs, report.kv_bytes)
+                    engine.receive(report)
             case LoadAdvanced():
                 if load := self._loads.get(report.engine_key):
                     load.on_progress(report.progress)
             case Loaded():
                 if load := self._loads.get(report.engine_key):
-                    load.succeed(report.weights_bytes)
+                    load.succeed(report)
             case LoadEnded():
                 if load := self._loads.get(report.engine_key):
-                    load.end(report.failure)
+                    load.end(LoadFailedError(report.failure or "cancelled"))
             case Unloaded():
-                self._unloads.pop(report.engine_key).set_result(report.freed_bytes)
+                self._on_unloaded(report)
+            case Dropped():
+                self._drops.pop(report.ticket).set_result(report.freed_bytes)
             case ThreadEnded():
                 self._on_thread_ended(report.failure)
             case _:
                 raise AssertionError(f"unhandled report: {report}")
 
+    def _on_unloaded(self, report: Unloaded) -> None:
+        unloaded = self._unloads.pop(report.engine_key)
+        if report.failure is None:
+            unloaded.set_result(report.freed_bytes)
+        else:
+            unloaded.set_exception(EngineError(report.failure))
+
     def _on_thread_ended(self, failure: str | None) -> None:
-        self._failure = failure or "it was stopped"
-        detail = f"the MLX thread has ended: {self._failure}"
+        """Everybody who waits hears of it; unless it was told to end, the next load starts anew."""
+        detail = f"the MLX thread has ended: {failure or 'it was stopped'}"
         reason = FinishReason.ABORTED if failure is None else FinishReason.ERROR
-        self._set_started(EngineError(detail))
+        self._set_started(EngineLostError(detail))
+        self._started = None
         for engine in self._engines.values():
             engine.close(reason, detail)
         self._engines.clear()
         for load in self._loads.values():
-            load.end(detail)
+            load.end(EngineLostError(detail))
         for unload in self._unloads.values():
-            unload.set_exception(EngineClosedError(detail))
+            unload.set_exception(EngineLostError(detail))
         self._unloads.clear()
+        for drop in self._drops.values():
+            # Nothing is left of what was to be given back.
+            drop.set_result(0)
+        self._drops.clear()
         self._ended.set()
+        if failure is not None:
+            self._on_loss(failure)
 
     def _set_started(self, error: EngineError | None) -> None:
         if self._started is None or self._started.done():
@@ -207,25 +268,26 @@ class _Load:
 
     def __init__(self, on_progress: Callable[[LoadProgress], None]) -> None:
         self.on_progress = on_progress
-        self.weights_bytes: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.loaded: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
         self.has_ended = asyncio.Event()
 
-    def succeed(self, weights_bytes: int) -> None:
-        if not self.weights_bytes.done():
-            self.weights_bytes.set_result(weights_bytes)
+    def succeed(self, loaded: Loaded) -> None:
+        if not self.loaded.done():
+            self.loaded.set_result(loaded)
 
-    def end(self, failure: str | None) -> None:
+    def end(self, error: EngineError) -> None:
         """The MLX thread holds nothing of it any more."""
         self.has_ended.set()
-        if not self.weights_bytes.done():
-            self.weights_bytes.set_exception(LoadFailedError(failure or "cancelled"))
+        if not self.loaded.done():
+            self.loaded.set_exception(error)
             # Nobody may be waiting any more; that is no news then.
-            self.weights_bytes.exception()
+            self.loaded.exception()
 
 
-def _load_prompter(spec: ModelSpec) -> Prompter:
+def _read_folder(spec: ModelSpec) -> tuple[Prompter, dict[str, object]]:
+    """Its tokenizer, and its config."""
     try:
-        return Prompter.from_folder(spec.model_id, spec.path)
+        return Prompter.from_folder(spec), read_json_object(spec.path / "config.json")
     except Exception as error:
         detail = " ".join(str(error).split()) or type(error).__name__
         raise LoadFailedError(f"its tokenizer: {detail}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
+from omlx_tui.engines.kv import KVCosts
 from omlx_tui.engines.types import (
     EngineStats,
     GenerationEvent,
@@ -36,6 +37,27 @@ class Engine(Protocol):
         """The most tokens that prompt and answer may have together."""
         ...
 
+    @property
+    def kv_costs(self) -> KVCosts:
+        """What requests may cost in KV cache; its ``floor_bytes`` is the least useful budget."""
+        ...
+
+    @property
+    def kv_budget_bytes(self) -> int | None:
+        """What live KV caches and the prefix cache may take together; None is no limit.
+
+        Never less than ``kv_costs.floor_bytes``.
+        """
+        ...
+
+    def set_kv_budget(self, budget_bytes: int | None) -> None:
+        """Change the budget; less than the floor is raised to it.
+
+        Requests that run keep what they have. Waiting ones are admitted if they fit now; one that
+        no longer fits runs when it is alone.
+        """
+        ...
+
     def stats(self) -> EngineStats: ...
 
     def has_active_requests(self) -> bool:
@@ -45,14 +67,22 @@ class Engine(Protocol):
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         """Render the chat template and tokenise, off the event loop.
 
+        An answer whose length was left open is limited to what the context and the KV budget
+        allow.
+
         Raises:
             ContextLengthError: the prompt leaves no room for an answer.
+            KVBudgetError: the KV budget has no room for the prompt, or for as many tokens of
+                answer as were asked for.
             PromptRefusedError: the model's chat template refuses the messages.
         """
         ...
 
     def generate(self, prepared: PreparedRequest) -> AsyncGenerator[GenerationEvent]:
         """Queue a request; the generator ends after exactly one ``Finished``.
+
+        A request that doesn't fit the KV budget beside those that run waits here, in order of
+        arrival.
 
         Closing the generator early aborts the request between two steps.
 
@@ -86,6 +116,25 @@ class Backend(Protocol):
         ...
 
     def memory(self) -> MemoryReading: ...
+
+    def watch_loss(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with the reason when all engines are lost at once.
+
+        Their requests have had their ends by then. The next load starts afresh.
+        """
+        ...
+
+    async def drop_prefix_caches(self, engine: Engine | None = None) -> int:
+        """Give the prefix cache of an engine back, or of all; running requests don't notice.
+
+        Returns:
+            The bytes MLX gave back, measured.
+        """
+        ...
+
+    async def drop_buffer_cache(self) -> int:
+        """Give back the freed memory that MLX keeps for its next arrays; returns its bytes."""
+        ...
 
     async def close(self) -> None:
         """Unload everything and end the backend's threads. Idempotent."""

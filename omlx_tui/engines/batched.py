@@ -7,17 +7,22 @@ import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 
+from omlx_tui.engines.admission import KVAdmission
 from omlx_tui.engines.commands import (
     Abort,
     Command,
     FailedOutput,
+    LimitKV,
     PrefillOutput,
     StepOutput,
+    Stepped,
     Submit,
     TokenOutput,
 )
 from omlx_tui.engines.errors import EngineClosedError
+from omlx_tui.engines.kv import KVCosts
 from omlx_tui.engines.prompts import Prompter
 from omlx_tui.engines.text import TextAssembler
 from omlx_tui.engines.types import (
@@ -36,7 +41,8 @@ class BatchedEngine:
     """One language model, served by mlx-lm's continuous batching.
 
     Used on the host's loop only. It holds no reference to the model, which lives on the MLX
-    thread: only a key, the tokenizer and the streams of the running requests.
+    thread: only a key, the tokenizer and the streams of the running requests. A request goes to
+    that thread when it fits the KV budget; until then it waits here.
     """
 
     def __init__(
@@ -46,23 +52,38 @@ class BatchedEngine:
         prompter: Prompter,
         *,
         weights_bytes: int,
+        kv_costs: KVCosts,
         send: Callable[[Command], None],
         executor: Executor,
     ) -> None:
         self.model_id = model_id
         self.engine_key = engine_key
         self.weights_bytes = weights_bytes
+        self.kv_costs = kv_costs
         self._prompter = prompter
         self._send = send
         self._executor = executor
+        self._admission = KVAdmission(model_id, kv_costs)
         self._streams: dict[str, _Stream] = {}
+        self._unsent: dict[str, Submit] = {}
         self._kv_bytes = 0
+        self._prefix_cache_bytes = 0
         self._generated_tokens = 0
-        self._is_closed = False
+        self._closed_because = ""
 
     @property
     def context_tokens(self) -> int:
         return self._prompter.context_tokens
+
+    @property
+    def kv_budget_bytes(self) -> int | None:
+        return self._admission.budget_bytes
+
+    def set_kv_budget(self, budget_bytes: int | None) -> None:
+        self._admission.budget_bytes = budget_bytes
+        # Kept prefixes stay inside what was given; only requests that run may need the floor.
+        self._send(LimitKV(self.engine_key, budget_bytes))
+        self._send_admitted()
 
     def stats(self) -> EngineStats:
         live = [stream for stream in self._streams.values() if not stream.has_ended]
@@ -71,6 +92,7 @@ class BatchedEngine:
             active_requests=running,
             queued_requests=len(live) - running,
             kv_bytes=self._kv_bytes,
+            prefix_cache_bytes=self._prefix_cache_bytes,
             generated_tokens=self._generated_tokens,
         )
 
@@ -79,7 +101,8 @@ class BatchedEngine:
 
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._prompter.prepare, request)
+        prepared = await loop.run_in_executor(self._executor, self._prompter.prepare, request)
+        return self._admission.settle(prepared)
 
     async def generate(self, prepared: PreparedRequest) -> AsyncGenerator[GenerationEvent]:
         request = prepared.request
@@ -93,40 +116,56 @@ class BatchedEngine:
         finally:
             del self._streams[request.request_id]
             if not stream.has_ended:
-                self._send(Abort(self.engine_key, request.request_id))
+                self._withdraw(request.request_id)
 
     def abort(self, request_id: str) -> None:
         stream = self._streams.get(request_id)
         if stream is not None and not stream.has_ended:
             stream.end(FinishReason.ABORTED, "aborted by the operator")
-            self._send(Abort(self.engine_key, request_id))
+            self._withdraw(request_id)
 
-    def receive(self, outputs: tuple[StepOutput, ...], kv_bytes: int) -> None:
+    def receive(self, step: Stepped) -> None:
         """Take in one step of the MLX thread. Outputs of requests that have ended are dropped."""
-        self._kv_bytes = kv_bytes
-        for output in outputs:
+        self._kv_bytes = step.kv_bytes
+        self._prefix_cache_bytes = step.prefix_cache_bytes
+        for output in step.outputs:
             stream = self._streams.get(output.request_id)
             if stream is None or stream.has_ended:
                 continue
-            match output:
-                case PrefillOutput():
-                    stream.prefilled(output.processed_tokens)
-                case FailedOutput():
-                    stream.end(FinishReason.ERROR, output.detail)
-                case TokenOutput():
-                    self._take_token(stream, output)
+            try:
+                self._take(stream, output)
+            except Exception as error:  # noqa: BLE001 - a tokenizer's fault is one request's end
+                stream.end(FinishReason.ERROR, f"its text can't be read: {error!r}")
+                self._withdraw(output.request_id)
+                continue
+            if stream.has_ended:
+                self._settle(output)
+
+    def _take(self, stream: _Stream, output: StepOutput) -> None:
+        match output:
+            case PrefillOutput():
+                stream.prefilled(output.processed_tokens, output.cached_tokens)
+            case FailedOutput():
+                stream.end(FinishReason.ERROR, output.detail)
+            case TokenOutput():
+                self._generated_tokens += 1
+                stream.take_token(output.token, output.ended)
 
     def close(self, reason: FinishReason, detail: str) -> None:
         """End every stream; the engine takes no more requests."""
-        self._is_closed = True
-        self._kv_bytes = 0
+        self._closed_because = detail
+        self._kv_bytes = self._prefix_cache_bytes = 0
+        self._admission.clear()
+        self._unsent.clear()
         for stream in tuple(self._streams.values()):
             stream.end(reason, detail)
 
     def _open_stream(self, prepared: PreparedRequest) -> _Stream:
         request = prepared.request
-        if self._is_closed:
-            raise EngineClosedError(f"{self.model_id} was unloaded before the request began.")
+        if self._closed_because:
+            raise EngineClosedError(
+                f"{self.model_id} went before the request began: {self._closed_because}."
+            )
         if request.request_id in self._streams:
             raise ValueError(f"request id {request.request_id!r} is already running")
         # Outside the seeded path on purpose: who sets no seed wants another answer each time.
@@ -136,24 +175,40 @@ class BatchedEngine:
         )
         stream = _Stream(len(prepared.prompt), self._prompter.assembler(request.stop))
         self._streams[request.request_id] = stream
-        self._send(
-            Submit(
-                engine_key=self.engine_key,
-                request_id=request.request_id,
-                prompt=prepared.prompt,
-                max_tokens=prepared.max_tokens,
-                stop_tokens=self._prompter.stop_tokens,
-                sampling=sampling,
-            )
+        self._unsent[request.request_id] = Submit(
+            engine_key=self.engine_key,
+            request_id=request.request_id,
+            prompt=prepared.prompt,
+            max_tokens=prepared.max_tokens,
+            stop_tokens=self._prompter.stop_tokens,
+            sampling=sampling,
         )
+        self._admission.enqueue(prepared)
+        self._send_admitted()
         return stream
 
-    def _take_token(self, stream: _Stream, output: TokenOutput) -> None:
-        self._generated_tokens += 1
-        stream.take_token(output.token, output.ended)
-        if stream.has_ended and output.ended is None:
+    def _settle(self, output: StepOutput) -> None:
+        """A request has ended with this output: its room is free."""
+        if isinstance(output, TokenOutput) and output.ended is None:
             # A stop string ended the answer; the batch does not know of it yet.
-            self._send(Abort(self.engine_key, output.request_id))
+            self._withdraw(output.request_id)
+            return
+        self._admission.withdraw(output.request_id)
+        self._send_admitted()
+
+    def _withdraw(self, request_id: str) -> None:
+        """Take a request back, from the queue here or from the batch, and let others have its room.
+
+        In this order: the batch is smaller before the next one joins it.
+        """
+        self._unsent.pop(request_id, None)
+        if self._admission.withdraw(request_id):
+            self._send(Abort(self.engine_key, request_id))
+        self._send_admitted()
+
+    def _send_admitted(self) -> None:
+        for request_id in self._admission.admit():
+            self._send(self._unsent.pop(request_id))
 
 
 class _Stream:
@@ -166,6 +221,7 @@ class _Stream:
         self._prompt_tokens = prompt_tokens
         self._assembler = assembler
         self._generated_tokens = 0
+        self._cached_tokens = 0
         self._pending: deque[GenerationEvent] = deque()
         self._has_pending = asyncio.Event()
         self.has_started = False
@@ -178,8 +234,9 @@ class _Stream:
             self._has_pending.clear()
         return event
 
-    def prefilled(self, processed_tokens: int) -> None:
+    def prefilled(self, processed_tokens: int, cached_tokens: int) -> None:
         self.has_started = True
+        self._cached_tokens = cached_tokens
         self._push(PrefillProgress(processed_tokens, self._prompt_tokens))
 
     def take_token(self, token: int, ended: str | None) -> None:
@@ -200,13 +257,15 @@ class _Stream:
         if self.has_ended:
             return
         self.has_ended = True
-        if rest := self._assembler.finish():
-            self._push_text(rest)
+        with suppress(Exception):  # what is held back may be lost, the end may not
+            if rest := self._assembler.finish():
+                self._push_text(rest)
         self._push(
             Finished(
                 reason=reason,
                 prompt_tokens=self._prompt_tokens,
                 generated_tokens=self._generated_tokens,
+                cached_tokens=self._cached_tokens,
                 detail=detail,
             )
         )

@@ -55,11 +55,36 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitKV:
+    """Keep an engine's prefix cache and its live KV caches within a budget; None is no limit."""
+
+    engine_key: int
+    budget_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropCaches:
+    """Give an engine's prefix cache back, or every engine's; ``ticket`` names the answer."""
+
+    ticket: int
+    engine_key: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropBuffers:
+    """Give MLX's cache of freed buffers back; ``ticket`` names the answer."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The last command: drop everything and end the thread."""
 
 
-Command = BeginLoad | CancelLoad | Unload | Submit | Abort | Stop
+Command = (
+    BeginLoad | CancelLoad | Unload | Submit | Abort | LimitKV | DropCaches | DropBuffers | Stop
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +98,11 @@ class TokenOutput:
 
 @dataclass(frozen=True, slots=True)
 class PrefillOutput:
+    """How much of a prompt has been read; ``cached_tokens`` of it did not need to be."""
+
     request_id: str
     processed_tokens: int
-    total_tokens: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +130,12 @@ class Started(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepped(Report):
-    """All outputs of one pass of one engine's batch."""
+    """All outputs of one pass of one engine's batch; none, if only its caches have changed."""
 
     engine_key: int
     outputs: tuple[StepOutput, ...]
     kv_bytes: int
+    prefix_cache_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +146,11 @@ class LoadAdvanced(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Report):
+    """``is_raised``: the weights are held as fp32, whatever the files say."""
+
     engine_key: int
     weights_bytes: int
+    is_raised: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +166,14 @@ class Unloaded(Report):
     engine_key: int
     freed_bytes: int
     failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped(Report):
+    """The answer to ``DropCaches`` and ``DropBuffers``."""
+
+    ticket: int
+    freed_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,39 @@ class ContextLengthError(EngineError):
         self.context_tokens = context_tokens
 
 
+class KVBudgetError(EngineError):
+    """A request would need more KV cache than its model may ever take."""
+
+    def __init__(
+        self,
+        model_id: str,
+        *,
+        prompt_tokens: int,
+        answer_tokens: int,
+        needed_bytes: int,
+        budget_bytes: int,
+    ) -> None:
+        super().__init__(
+            f"{prompt_tokens} tokens of prompt and up to {answer_tokens} of answer can need "
+            f"{needed_bytes:,} bytes of KV cache; {model_id} may take {budget_bytes:,}. "
+            "Shorten the input, ask for a shorter answer, or give the model more memory."
+        )
+        self.prompt_tokens = prompt_tokens
+        self.answer_tokens = answer_tokens
+        self.needed_bytes = needed_bytes
+        self.budget_bytes = budget_bytes
+
+
 class PromptRefusedError(EngineError):
     """The model's chat template can't express these messages."""
 
     def __init__(self, model_id: str, reason: str) -> None:
         super().__init__(f"{model_id}'s chat template refuses these messages: {reason}")
         self.reason = reason
+
+
+class EngineLostError(EngineError):
+    """The thread that ran the models has died in the middle of something."""
 
 
 class EngineClosedError(EngineError):

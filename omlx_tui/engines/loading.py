@@ -31,6 +31,11 @@ class LoadJob:
         self._done_bytes = 0
         self._total_bytes = 0
 
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all weights as they will be held; 0 before the first step."""
+        return self._total_bytes
+
     def step(self) -> LoadProgress:
         """Do the next bit of work; the load is complete when done equals total."""
         if self._model is None:

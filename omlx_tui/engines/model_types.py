@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 
+_MODULE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
+
+@cache
 def is_supported(model_type: str) -> bool:
     """Whether mlx-lm has a module for a ``model_type`` of a config.json."""
     folder = _mlx_lm_folder()
-    if folder is None or not model_type.isidentifier():
-        # mlx-lm spells every type as a module name, but for the few that it renames.
-        return folder is not None and model_type in _renamed_types()
     module = _renamed_types().get(model_type, model_type)
-    return (folder / "models" / f"{module}.py").is_file()
+    if folder is None or not _MODULE_NAME.fullmatch(module):
+        return False
+    path = folder / "models" / f"{module}.py"
+    # The folder holds helpers too; a model's module defines its arguments.
+    return path.is_file() and "class ModelArgs" in path.read_text(encoding="utf-8")
 
 
 def _mlx_lm_folder() -> Path | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from dataclasses import fields, replace
+from typing import Any, Protocol, cast
 
 from omlx_tui.engines.errors import ContextLengthError, PromptRefusedError
 from omlx_tui.engines.model_config import context_tokens, read_json_object, sampling_defaults
 from omlx_tui.engines.text import TextAssembler
-from omlx_tui.engines.types import GenerationRequest, PreparedRequest, SamplingParams
-
-T = TypeVar("T")
+from omlx_tui.engines.types import (
+    GenerationRequest,
+    ModelSpec,
+    PreparedRequest,
+    SamplingParams,
+)
 
 
 class Tokenizer(Protocol):
@@ -44,7 +47,7 @@ class Prompter:
         self.stop_tokens = tuple(sorted(tokenizer.eos_token_ids))
 
     @classmethod
-    def from_folder(cls, model_id: str, path: Path) -> Prompter:
+    def from_folder(cls, spec: ModelSpec) -> Prompter:
         """Load the tokenizer and the model's defaults; takes up to a second, so not on a loop.
 
         Raises:
@@ -52,14 +55,15 @@ class Prompter:
         """
         from mlx_lm.utils import load_config, load_tokenizer
 
-        config = load_config(path)
-        tokenizer = load_tokenizer(path, eos_token_ids=_as_list(config.get("eos_token_id")))
-        generation_config = read_json_object(path / "generation_config.json")
+        config = load_config(spec.path)
+        tokenizer = load_tokenizer(spec.path, eos_token_ids=_as_list(config.get("eos_token_id")))
+        generation_config = read_json_object(spec.path / "generation_config.json")
+        context = context_tokens(config)
         return cls(
-            model_id,
+            spec.model_id,
             cast("Tokenizer", tokenizer),
-            context_tokens=context_tokens(config),
-            defaults=sampling_defaults(generation_config),
+            context_tokens=min(context, spec.context_limit or context),
+            defaults=_filled(spec.sampling, sampling_defaults(generation_config)),
         )
 
     def prepare(self, request: GenerationRequest) -> PreparedRequest:
@@ -78,16 +82,7 @@ class Prompter:
 
     def resolve(self, sampling: SamplingParams, *, fallback_seed: int) -> SamplingParams:
         """Fill what the client left open with the model's defaults."""
-        defaults = self._defaults
-        return SamplingParams(
-            temperature=_first(sampling.temperature, defaults.temperature),
-            top_p=_first(sampling.top_p, defaults.top_p),
-            top_k=_first(sampling.top_k, defaults.top_k),
-            min_p=_first(sampling.min_p, defaults.min_p),
-            presence_penalty=sampling.presence_penalty,
-            frequency_penalty=sampling.frequency_penalty,
-            seed=_first(sampling.seed, fallback_seed),
-        )
+        return _filled(_filled(sampling, self._defaults), SamplingParams(seed=fallback_seed))
 
     def assembler(self, stop: Sequence[str]) -> TextAssembler:
         return TextAssembler(self._tokenizer.detokenizer, stop)
@@ -104,8 +99,14 @@ class Prompter:
             raise PromptRefusedError(self._model_id, detail) from error
 
 
-def _first(value: T | None, default: T | None) -> T | None:
-    return default if value is None else value
+def _filled(sampling: SamplingParams, defaults: SamplingParams) -> SamplingParams:
+    """What one says, and where it says nothing, what the other does."""
+    stated = {
+        field.name: value
+        for field in fields(SamplingParams)
+        if (value := getattr(sampling, field.name)) is not None
+    }
+    return replace(defaults, **stated)
 
 
 def _as_list(eos: object) -> list[int] | None:

@@ -53,7 +53,8 @@ class GenerationRequest:
 class PreparedRequest:
     """A request whose prompt has been rendered, tokenised and found to fit the context.
 
-    ``max_tokens`` is resolved: at least 1, and prompt and answer fit the context together.
+    ``max_tokens`` is resolved: at least 1, and prompt and answer fit the context and the KV
+    budget together.
     """
 
     request: GenerationRequest
@@ -72,7 +73,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """How much of the prompt has been read into the KV cache."""
+    """How much of the prompt is in the KV cache, counting what a prefix cache already held."""
 
     processed_tokens: int
     total_tokens: int
@@ -91,7 +92,10 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The one terminal event of a generation."""
+    """The one terminal event of a generation.
+
+    ``cached_tokens`` is how many of the prompt's tokens came from the prefix cache.
+    """
 
     reason: FinishReason
     prompt_tokens: int = 0
@@ -113,12 +117,23 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What a backend needs to know to load a model."""
+    """What a backend needs to know to load a model.
+
+    Attributes:
+        kv_budget_bytes: what its requests' KV caches and its prefix cache may take together; None
+            is no limit. ``Engine.set_kv_budget`` changes it later.
+        context_limit: the most tokens of prompt and answer together, where that is less than the
+            model's own context.
+        sampling: defaults that come before those of the model's ``generation_config.json``.
+    """
 
     model_id: str
     path: Path
     kind: Literal["llm"] = "llm"
     weights_bytes: int = 0
+    kv_budget_bytes: int | None = None
+    context_limit: int | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +147,19 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """An engine's live figures."""
+    """An engine's live figures.
+
+    Attributes:
+        active_requests: being prefilled or generating.
+        queued_requests: waiting, for room in the KV budget or for a place in the batch.
+        kv_bytes: held by the KV caches of running requests.
+        prefix_cache_bytes: held by caches of finished requests, for the next ones to begin with.
+    """
 
     active_requests: int = 0
     queued_requests: int = 0
     kv_bytes: int = 0
+    prefix_cache_bytes: int = 0
     generated_tokens: int = 0
 
 
@@ -151,6 +174,12 @@ class SchedulerConfig:
         load_slice_bytes: weights evaluated per turn while a model loads.
         raise_to_fp32_on_cpu: hold floating-point weights and scales as fp32 on the CPU device,
             where fp16 and bf16 arithmetic is up to 20 times slower.
+        prefix_cache: keep the KV caches of finished requests, inside the KV budget, so that a
+            prompt that begins alike needn't be read again.
+        buffer_cache_limit_bytes: freed memory that MLX may keep for its next arrays. None leaves
+            MLX's own limit where that is at most 1 GiB: enough for the activations of a large
+            model's prefill step to be reused, and little beside the memory of a machine that
+            holds such a model. On Metal, MLX's own limit would be nearly all of the memory.
     """
 
     max_batch_size: int = 32
@@ -158,3 +187,5 @@ class SchedulerConfig:
     prefill_step_tokens: int = 512
     load_slice_bytes: int = 32 * 1024**2
     raise_to_fp32_on_cpu: bool = True
+    prefix_cache: bool = True
+    buffer_cache_limit_bytes: int | None = None

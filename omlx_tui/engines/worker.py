@@ -14,7 +14,11 @@ from omlx_tui.engines.commands import (
     BeginLoad,
     CancelLoad,
     Command,
+    DropBuffers,
+    DropCaches,
+    Dropped,
     FailedOutput,
+    LimitKV,
     LoadAdvanced,
     Loaded,
     LoadEnded,
@@ -28,6 +32,9 @@ from omlx_tui.engines.commands import (
 )
 from omlx_tui.engines.loading import LoadJob
 from omlx_tui.engines.types import LoadProgress, MemoryReading, SchedulerConfig
+
+# What MLX may keep of freed buffers where no setting says otherwise, see ``SchedulerConfig``.
+_MOST_BUFFER_BYTES = 1024**3
 
 SliceHook = Callable[[int, LoadProgress], None]
 
@@ -54,6 +61,7 @@ class MLXWorker:
         self._jobs: dict[int, LoadJob] = {}
         self._rotation: deque[int] = deque()
         self._keep_metal_memory_wired()
+        self._buffer_limit_found = self._limit_buffers()
 
     def memory(self) -> MemoryReading:
         return MemoryReading(
@@ -78,8 +86,13 @@ class MLXWorker:
                 case Submit():
                     self._submit(command)
                 case Abort(engine_key, request_id):
-                    if engine_key in self._batches:
-                        self._batches[engine_key].abort(request_id)
+                    self._change(engine_key, lambda batch: batch.abort(request_id))
+                case LimitKV(engine_key, budget_bytes):
+                    self._change(engine_key, lambda batch: batch.limit_kv(budget_bytes))
+                case DropCaches(ticket, engine_key):
+                    self._drop_prefixes(ticket, engine_key)
+                case DropBuffers(ticket):
+                    self._drop_buffers(ticket)
                 case Stop():
                     raise AssertionError("the thread itself takes Stop")
 
@@ -101,14 +114,14 @@ class MLXWorker:
         for engine_key in tuple(self._rotation):
             self._drop(engine_key)
         self._collect()
+        mx.set_cache_limit(self._buffer_limit_found)
         mx.clear_streams()
 
     def _begin_load(self, command: BeginLoad) -> None:
-        is_cpu = self._device == mx.cpu
         self._jobs[command.engine_key] = LoadJob(
             command,
             slice_bytes=self._config.load_slice_bytes,
-            raise_to_fp32=is_cpu and self._config.raise_to_fp32_on_cpu,
+            raise_to_fp32=self._raises_to_fp32(),
         )
         self._rotation.append(command.engine_key)
 
@@ -129,11 +142,29 @@ class MLXWorker:
         if self._slice_hook is not None:
             self._slice_hook(key, progress)
         if progress.done_bytes == progress.total_bytes:
+            self._finish_load(job)
+
+    def _finish_load(self, job: LoadJob) -> None:
+        key = job.engine_key
+        failure: str | None = None
+        weights_bytes = job.total_bytes
+        try:
             self._batches[key] = ModelBatch(job.take_model(), self._config, self._stream)
-            del self._jobs[key]
-            self._emit(
-                Loaded(engine_key=key, weights_bytes=progress.total_bytes, memory=self.memory())
+        except Exception as error:  # noqa: BLE001 - whatever a model's caches provoke
+            failure = _describe(error)
+        if failure is not None:
+            self._drop(key)
+            self._end_load(key, failure=failure)
+            return
+        del self._jobs[key]
+        self._emit(
+            Loaded(
+                engine_key=key,
+                weights_bytes=weights_bytes,
+                is_raised=self._raises_to_fp32(),
+                memory=self.memory(),
             )
+        )
 
     def _cancel_load(self, engine_key: int) -> None:
         if self._drop(engine_key):
@@ -146,12 +177,23 @@ class MLXWorker:
     def _unload(self, engine_key: int) -> None:
         # Everything queued on the stream is waited for first: with this thread busy here, nothing
         # else can allocate, and the difference is exactly what this engine gave back.
-        mx.synchronize(self._stream)
-        before_bytes = mx.get_active_memory()
-        self._drop(engine_key)
-        self._collect()
-        freed_bytes = max(0, before_bytes - mx.get_active_memory())
-        self._emit(Unloaded(engine_key=engine_key, freed_bytes=freed_bytes, memory=self.memory()))
+        freed_bytes, failure = 0, None
+        try:
+            mx.synchronize(self._stream)
+            before_bytes = mx.get_active_memory()
+            self._drop(engine_key)
+            self._collect()
+            freed_bytes = max(0, before_bytes - mx.get_active_memory())
+        except Exception as error:  # noqa: BLE001 - the pool keeps counting its bytes then
+            failure = _describe(error)
+        self._emit(
+            Unloaded(
+                engine_key=engine_key,
+                freed_bytes=freed_bytes,
+                failure=failure,
+                memory=self.memory(),
+            )
+        )
 
     def _submit(self, command: Submit) -> None:
         batch = self._batches.get(command.engine_key)
@@ -163,6 +205,18 @@ class MLXWorker:
             self._emit_outputs(
                 command.engine_key, (FailedOutput(command.request_id, _describe(error)),)
             )
+
+    def _change(self, engine_key: int, change: Callable[[ModelBatch], None]) -> None:
+        """Do something to a batch that may have gone; if that breaks it, its requests end."""
+        batch = self._batches.get(engine_key)
+        if batch is None:
+            return
+        outputs: tuple[StepOutput, ...] = ()
+        try:
+            change(batch)
+        except Exception as error:  # noqa: BLE001 - the other engines go on
+            outputs = batch.fail(_describe(error))
+        self._emit_outputs(engine_key, outputs)
 
     def _advance_batch(self, engine_key: int) -> None:
         batch = self._batches[engine_key]
@@ -179,9 +233,29 @@ class MLXWorker:
                 engine_key=engine_key,
                 outputs=outputs,
                 kv_bytes=batch.kv_bytes if batch else 0,
+                prefix_cache_bytes=batch.prefix_cache_bytes if batch else 0,
                 memory=self.memory(),
             )
         )
+
+    def _drop_prefixes(self, ticket: int, engine_key: int | None) -> None:
+        """Drop prefixes of one engine or all; like an unload, it frees exactly the difference."""
+        mx.synchronize(self._stream)
+        before_bytes = mx.get_active_memory()
+        keys = [key for key in self._batches if engine_key in (None, key)]
+        for key in keys:
+            self._batches[key].drop_prefixes()
+        self._collect()
+        freed_bytes = max(0, before_bytes - mx.get_active_memory())
+        for key in keys:
+            self._emit_outputs(key, ())
+        self._emit(Dropped(ticket=ticket, freed_bytes=freed_bytes, memory=self.memory()))
+
+    def _drop_buffers(self, ticket: int) -> None:
+        before_bytes = mx.get_cache_memory()
+        mx.clear_cache()
+        freed_bytes = max(0, before_bytes - mx.get_cache_memory())
+        self._emit(Dropped(ticket=ticket, freed_bytes=freed_bytes, memory=self.memory()))
 
     def _drop(self, engine_key: int) -> bool:
         """Let go of a load or an engine; says whether there was one."""
@@ -200,6 +274,17 @@ class MLXWorker:
         gc.collect()
         mx.synchronize(self._stream)
         mx.clear_cache()
+
+    def _raises_to_fp32(self) -> bool:
+        return self._config.raise_to_fp32_on_cpu and self._device == mx.cpu
+
+    def _limit_buffers(self) -> int:
+        """Bound MLX's cache of freed buffers; returns the limit that was found, to restore it."""
+        wanted = self._config.buffer_cache_limit_bytes
+        found = mx.set_cache_limit(_MOST_BUFFER_BYTES if wanted is None else wanted)
+        if wanted is None and found < _MOST_BUFFER_BYTES:
+            mx.set_cache_limit(found)
+        return found
 
     def _keep_metal_memory_wired(self) -> None:
         """Raise the wired limit once: each ``BatchGenerator`` restores the limit it found, so the

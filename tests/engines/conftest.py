@@ -9,8 +9,7 @@ import pytest
 
 from omlx_tui.engines import Engine, ModelSpec, SchedulerConfig
 from omlx_tui.engines.backend import MLXBackend
-
-LLAMA = "llama-1m-fp32"
+from tests.engines.driving import LLAMA
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 from omlx_tui.engines import (
     Engine,
-    EngineError,
+    EngineClosedError,
     Finished,
     FinishReason,
     LoadFailedError,
@@ -33,29 +33,9 @@ from omlx_tui.engines import worker as worker_module
 from omlx_tui.engines.backend import MLXBackend
 from omlx_tui.engines.batch import ModelBatch
 from omlx_tui.engines.batched import BatchedEngine
-from tests.engines.conftest import LLAMA
+from omlx_tui.engines.errors import EngineLostError
+from tests.engines.driving import LLAMA, PROMPT, SAMPLES, answer, load
 from tests.fakes import a_request
-
-PROMPT = "Tell me a story about a fox and a lantern."
-SAMPLES = ("gemma3-2.6m-4bit", LLAMA, "mixtral-4e-4bit", "phi3-1m-bf16", "qwen3-1m-8bit")
-
-
-async def answer(
-    engine: Engine, text: str = PROMPT, request_id: str = "r", **facts: object
-) -> tuple[str, Finished]:
-    """The whole text, and how it ended."""
-    prepared = await engine.prepare(a_request(text, request_id=request_id, **facts))
-    pieces: list[str] = []
-    async for event in engine.generate(prepared):
-        if isinstance(event, TextDelta):
-            pieces.append(event.text)
-        elif isinstance(event, Finished):
-            return "".join(pieces), event
-    raise AssertionError("the generation ended without Finished")
-
-
-async def load(backend: MLXBackend, root: Path, model_id: str) -> Engine:
-    return await backend.load(ModelSpec(model_id=model_id, path=root / model_id), lambda _: None)
 
 
 @pytest.mark.parametrize("model_id", SAMPLES)
@@ -327,16 +307,72 @@ async def test_a_step_that_raises_ends_its_requests_and_the_engine_goes_on(
 
 
 async def test_when_the_mlx_thread_dies_everybody_hears_of_it(
-    backend: MLXBackend, llama: Engine, monkeypatch: pytest.MonkeyPatch
+    backend: MLXBackend, llama: Engine, sample_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Running requests end with an error, later loads are refused, and closing works."""
+    """Running requests and loads end with an error, the listener is told, the next load works."""
+    lost: list[str] = []
+    backend.watch_loss(lost.append)
+    real_step = worker_module.MLXWorker.step
 
     def dying_step(worker: object) -> None:
         raise SystemExit("killed")
 
     monkeypatch.setattr(worker_module.MLXWorker, "step", dying_step)
+    loading = asyncio.create_task(load(backend, sample_models, "qwen3-1m-8bit"))
     _, end = await answer(llama)
     assert end.reason is FinishReason.ERROR
     assert "killed" in end.detail
-    with pytest.raises(EngineError, match="killed"):
-        await backend.load(ModelSpec(model_id="x", path=Path("x")), lambda _: None)
+    with pytest.raises(EngineLostError, match="killed"):
+        await loading
+    assert len(lost) == 1
+    with pytest.raises(EngineClosedError, match="killed"):
+        await answer(llama)
+    monkeypatch.setattr(worker_module.MLXWorker, "step", real_step)
+    again = await load(backend, sample_models, LLAMA)
+    assert (await answer(again, max_tokens=2))[1].reason is FinishReason.LENGTH
+
+
+async def test_a_tokenizer_that_fails_ends_one_request_and_no_other(
+    llama: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id that the tokenizer does not know is the end of that answer, with its reason."""
+    from omlx_tui.engines.text import TextAssembler
+
+    real_feed = TextAssembler.feed
+    assemblers: list[TextAssembler] = []
+
+    def failing_feed(assembler: TextAssembler, token: int) -> str:
+        if assembler not in assemblers:
+            assemblers.append(assembler)
+        if assembler is assemblers[0]:
+            raise IndexError("no such token")
+        return real_feed(assembler, token)
+
+    monkeypatch.setattr(TextAssembler, "feed", failing_feed)
+    ends = await asyncio.gather(
+        *(answer(llama, request_id=f"r{i}", max_tokens=4) for i in range(3))
+    )
+    reasons = sorted(end.reason for _, end in ends)
+    assert reasons == [FinishReason.ERROR, FinishReason.LENGTH, FinishReason.LENGTH]
+    assert not llama.has_active_requests()
+
+
+async def test_a_prompt_does_not_wait_for_another_models_tokenizer(
+    backend: MLXBackend, llama: Engine, sample_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer that takes its time to load holds up its own model only."""
+    from omlx_tui.engines import backend as backend_module
+
+    may_go_on = threading.Event()
+    real_read = backend_module._read_folder
+
+    def slow_read(spec: ModelSpec) -> object:
+        may_go_on.wait()
+        return real_read(spec)
+
+    monkeypatch.setattr(backend_module, "_read_folder", slow_read)
+    loading = asyncio.create_task(load(backend, sample_models, "qwen3-1m-8bit"))
+    assert (await answer(llama, max_tokens=2))[0]
+    assert not loading.done()
+    may_go_on.set()
+    await loading

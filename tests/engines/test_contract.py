@@ -25,7 +25,7 @@ from omlx_tui.engines import (
     TextDelta,
 )
 from omlx_tui.engines.backend import MLXBackend
-from tests.engines.conftest import LLAMA
+from tests.engines.driving import LLAMA
 from tests.fakes import FakeBackend, a_request
 
 PROMPT = "Tell me a story about a fox and a lantern and whatever else comes to your mind today."

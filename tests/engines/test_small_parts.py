@@ -110,7 +110,10 @@ def test_json_is_read_with_its_faults_named(tmp_path: Path) -> None:
         ("mistral", True),  # renamed by mlx-lm
         ("phi-msft", True),  # renamed, and no module name
         ("gemma3_text", True),
+        ("lfm2-vl", True),  # a module with a hyphen in its name
+        ("cache", False),  # a module, but no model
         ("bert", False),
+        ("x" * 5000, False),
         ("../llama", False),
         ("", False),
     ],

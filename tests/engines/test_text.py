@@ -9,7 +9,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_tokenizer
 
 from omlx_tui.engines.text import TextAssembler
-from tests.engines.conftest import LLAMA
+from tests.engines.driving import LLAMA
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,20 @@ class TextStateMachine:
     @staticmethod
     def flush(state: Any) -> tuple[Any, str, str | None]: ...
 
-class PromptResponse:
-    uid: int
-    progress: tuple[int, int]
+class PromptProcessingBatch:
+    class Response:
+        uid: int
+        progress: tuple[int, int]
+        end_of_segment: bool
+        end_of_prompt: bool
 
-class TokenResponse:
-    uid: int
-    token: int
-    finish_reason: str | None
+class GenerationBatch:
+    class Response:
+        uid: int
+        token: int
+        finish_reason: str | None
+        prompt_cache: list[Any] | None
+        all_tokens: list[int] | None
 
 class BatchGenerator:
     prompt_cache_nbytes: int
@@ -42,10 +48,15 @@ class BatchGenerator:
         prompts: list[list[int]],
         *,
         max_tokens: list[int] | None = ...,
+        caches: list[list[Any] | None] | None = ...,
+        all_tokens: list[list[int]] | None = ...,
         samplers: list[Callable[[mx.array], mx.array]] | None = ...,
         logits_processors: list[list[Callable[[mx.array, mx.array], mx.array]]] | None = ...,
         stop_sequences: list[StopSequences] | None = ...,
     ) -> list[int]: ...
+    def extract_cache(self, uids: list[int]) -> dict[int, tuple[list[Any], list[int]]]: ...
     def remove(self, uids: list[int]) -> object: ...
-    def next(self) -> tuple[list[PromptResponse], list[TokenResponse]]: ...
+    def next(
+        self,
+    ) -> tuple[list[PromptProcessingBatch.Response], list[GenerationBatch.Response]]: ...
     def close(self) -> None: ...
