@@ -6,8 +6,18 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import structlog
+from hypothesis import HealthCheck
+
+# Of the pool's rule-based machine: 4,000 steps in CI, 100,000 by `make soak`.
+_COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+hypothesis.settings.register_profile(
+    "ci", max_examples=100, stateful_step_count=40, derandomize=True, **_COMMON
+)
+hypothesis.settings.register_profile("slow", max_examples=2000, stateful_step_count=50, **_COMMON)
+hypothesis.settings.load_profile("ci")
 
 SAMPLE_MODELS = Path(__file__).parents[1] / "sample_models"
 

@@ -28,7 +28,25 @@ def write_model(folder: Path, *, weights_bytes: int = 1000, model_type: str = "l
     """A folder that discovery takes for a model with fp32 weights of that size."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
-    write_safetensors(
-        folder / "model.safetensors", {"w": ("F32", [weights_bytes // 4], weights_bytes)}
-    )
+    (folder / "tokenizer.json").write_text("{}")
+    values = weights_bytes // 4
+    write_safetensors(folder / "model.safetensors", {"w": ("F32", [values], values * 4)})
     return folder
+
+
+def write_hub_model(
+    cache: Path, repository: str, *, revision: str = "aaa", is_main: bool = True
+) -> Path:
+    """One snapshot in a hub cache, its files links to blobs; returns the snapshot's folder."""
+    folder = cache / ("models--" + repository.replace("/", "--"))
+    snapshot = write_model(folder / "snapshots" / revision)
+    blobs = folder / "blobs"
+    blobs.mkdir(exist_ok=True)
+    for file in sorted(snapshot.iterdir()):
+        blob = blobs / f"{revision}-{file.stem}"
+        file.rename(blob)
+        file.symlink_to(Path("..", "..", "blobs", blob.name))
+    if is_main:
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / "main").write_text(revision)
+    return snapshot

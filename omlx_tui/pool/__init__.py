@@ -12,10 +12,13 @@ from omlx_tui.pool.errors import (
     ModelNotServableError,
     PoolClosedError,
     PoolError,
+    QueueFullError,
+    WaitTimedOutError,
 )
 from omlx_tui.pool.events import EventLog, PoolEvent
+from omlx_tui.pool.options import ModelOptions, PoolOptions
 from omlx_tui.pool.pool import EnginePool
-from omlx_tui.pool.serving import Accepted, RequestEvent
+from omlx_tui.pool.serving import Accepted, RequestEvent, Waiting
 from omlx_tui.pool.snapshot import (
     LoadPlan,
     ModelSnapshot,
@@ -36,13 +39,18 @@ __all__ = [
     "ModelLoadError",
     "ModelNotFoundError",
     "ModelNotServableError",
+    "ModelOptions",
     "ModelSnapshot",
     "ModelState",
     "PoolClosedError",
     "PoolError",
     "PoolEvent",
+    "PoolOptions",
     "PoolSnapshot",
+    "QueueFullError",
     "RequestEvent",
     "RequestSnapshot",
     "RequestState",
+    "WaitTimedOutError",
+    "Waiting",
 ]

@@ -14,9 +14,13 @@ from omlx_tui.pool.snapshot import ModelState
 
 
 class LoadAttempt:
-    """One load in flight, shared by all who wait for it."""
+    """One load in flight, shared by all who wait for it.
 
-    def __init__(self, total_bytes: int) -> None:
+    ``may_drain`` says that it waits for victims in use instead of sparing them.
+    """
+
+    def __init__(self, total_bytes: int, *, may_drain: bool) -> None:
+        self.may_drain = may_drain
         self.progress = LoadProgress(0, total_bytes)
         self.error: PoolError | None = None
         self.task: asyncio.Task[Engine] | None = None
@@ -46,12 +50,16 @@ class EngineEntry:
     Attributes:
         weights_bytes: measured if ``weights_measured``, else estimated from the files.
         headroom_share: the KV cache's share on top of the weights.
+        ttl_s: seconds without a request after which it is unloaded; 0 for never.
         reserved_bytes: what a load has claimed; 0 unless LOADING.
         has_room: whether those that left for the load are gone, so that it may allocate.
         last_access: the pool's clock when a lease was last taken or given back; 0 if never.
         leases: callers that use the engine or wait for it to load.
         draining_for: the model this one makes room for, while DRAINING or UNLOADING.
         problem: why it can't be served, or why its last load failed.
+        load_number: counts all loads of the pool, to tell older from newer ones.
+        failures: loads that failed in a row.
+        retry_at_s: the pool's clock before which a failed load is not tried again.
     """
 
     model_id: str
@@ -59,6 +67,7 @@ class EngineEntry:
     model_type: str
     weights_bytes: int
     headroom_share: float
+    ttl_s: float = 0.0
     is_servable: bool = True
     is_pinned: bool = False
     weights_measured: bool = False
@@ -71,6 +80,9 @@ class EngineEntry:
     attempt: LoadAttempt | None = None
     draining_for: str | None = None
     problem: str = ""
+    load_number: int = 0
+    failures: int = 0
+    retry_at_s: float = 0.0
 
     @property
     def headroom_bytes(self) -> int:
@@ -79,7 +91,11 @@ class EngineEntry:
 
     @property
     def kv_bytes(self) -> int:
-        return self.engine.stats().kv_bytes if self.engine else 0
+        """What its requests and its kept prefixes hold now."""
+        if self.engine is None:
+            return 0
+        stats = self.engine.stats()
+        return stats.kv_bytes + stats.prefix_cache_bytes
 
     @property
     def footprint_bytes(self) -> int:
@@ -120,10 +136,19 @@ class EngineEntry:
         except Exception:  # noqa: BLE001 - the safe answer is the only one that matters
             return True
 
+    def is_idle(self) -> bool:
+        """Whether nobody uses it."""
+        return self.leases == 0 and not self.is_active()
+
     def is_evictable(self) -> bool:
-        return (
-            self.state is ModelState.READY
-            and not self.is_pinned
-            and self.leases == 0
-            and not self.is_active()
-        )
+        return self.state is ModelState.READY and not self.is_pinned and self.is_idle()
+
+    def ttl_left_s(self, now_s: float) -> float | None:
+        """Until its TTL expires; None if it has none or may not expire now."""
+        if self.ttl_s <= 0 or not self.is_evictable():
+            return None
+        return max(0.0, self.last_access + self.ttl_s - now_s)
+
+    def is_drainable(self) -> bool:
+        """Whether it could leave once its users have done."""
+        return self.state is ModelState.READY and not self.is_pinned and not self.is_idle()

@@ -101,6 +101,18 @@ class InsufficientMemoryError(PoolError):
         self.blocking = blocking
         super().__init__(self._explain())
 
+    def waited(self, waited_s: float) -> WaitTimedOutError:
+        """The same facts, after a wait for room that did not come."""
+        return WaitTimedOutError(
+            self.model_id,
+            needed_bytes=self.needed_bytes,
+            budget_bytes=self.budget_bytes,
+            free_bytes=self.free_bytes,
+            freeable_bytes=self.freeable_bytes,
+            blocking=self.blocking,
+            waited_s=waited_s,
+        )
+
     @property
     def can_never_fit(self) -> bool:
         """Whether the model is larger than the whole budget, so that waiting is no use."""
@@ -120,3 +132,40 @@ class InsufficientMemoryError(PoolError):
             f"{format_bytes(self.free_bytes)} are free and {format_bytes(self.freeable_bytes)} "
             f"more could be freed.{held}"
         )
+
+
+class WaitTimedOutError(InsufficientMemoryError):
+    """Room was waited for, and did not come in time; says what stood in the way."""
+
+    def __init__(
+        self,
+        model_id: str,
+        *,
+        needed_bytes: int,
+        budget_bytes: int,
+        free_bytes: int,
+        freeable_bytes: int,
+        blocking: tuple[str, ...],
+        waited_s: float,
+    ) -> None:
+        self.waited_s = waited_s
+        super().__init__(
+            model_id,
+            needed_bytes=needed_bytes,
+            budget_bytes=budget_bytes,
+            free_bytes=free_bytes,
+            freeable_bytes=freeable_bytes,
+            blocking=blocking,
+        )
+
+    def _explain(self) -> str:
+        return f"Waited {self.waited_s:.0f} s for room. {super()._explain()}"
+
+
+class QueueFullError(PoolError):
+    """As many callers wait as may; trying again later can help."""
+
+    def __init__(self, model_id: str, waiting: int) -> None:
+        self.model_id = model_id
+        self.waiting = waiting
+        super().__init__(f"{waiting} request(s) wait already; try {model_id} again later.")

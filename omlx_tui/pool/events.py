@@ -49,6 +49,92 @@ class ModelsDiscovered(PoolEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsChanged(PoolEvent):
+    """The folders hold other models than at the last look."""
+
+    kind: ClassVar[str] = "discovery"
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def describe(self) -> str:
+        parts = {"new": self.added, "gone": self.removed, "changed": self.changed}
+        return "; ".join(f"{what}: {', '.join(ids)}" for what, ids in parts.items() if ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderUnreadable(PoolEvent):
+    """A folder of models can't be read now."""
+
+    kind: ClassVar[str] = "discovery"
+    is_problem: ClassVar[bool] = True
+
+    path: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressureChanged(PoolEvent):
+    """The process, or the machine, crossed a memory mark."""
+
+    kind: ClassVar[str] = "pressure"
+
+    level: str
+    process_bytes: int
+    limit_bytes: int
+    available_bytes: int
+
+    def describe(self) -> str:
+        return (
+            f"memory pressure is {self.level}: the process holds "
+            f"{format_bytes(self.process_bytes)} of {format_bytes(self.limit_bytes)}, "
+            f"{format_bytes(self.available_bytes)} are free on the machine"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGivenBack(PoolEvent):
+    """Caches were dropped under pressure."""
+
+    kind: ClassVar[str] = "pressure"
+
+    what: str
+    freed_bytes: int
+
+    def describe(self) -> str:
+        return f"dropped {self.what}: freed {format_bytes(self.freed_bytes)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetChanged(PoolEvent):
+    kind: ClassVar[str] = "budget"
+
+    budget_bytes: int
+
+    def describe(self) -> str:
+        return f"the budget is {format_bytes(self.budget_bytes)} now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineThreadDied(PoolEvent):
+    """The thread that runs the models ended; what was in memory is gone."""
+
+    kind: ClassVar[str] = "engine"
+    is_problem: ClassVar[bool] = True
+
+    reason: str
+    lost: tuple[str, ...]
+
+    def describe(self) -> str:
+        lost = f"; lost {', '.join(self.lost)}, loaded again on demand" if self.lost else ""
+        return f"the MLX thread died: {self.reason}{lost}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadStarted(PoolEvent):
     kind: ClassVar[str] = "load"
 
@@ -73,6 +159,23 @@ class ModelLoaded(PoolEvent):
         return (
             f"loaded {self.model_id}: {format_bytes(self.weights_bytes)} of weights "
             f"in {self.took_s:.2f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateOff(PoolEvent):
+    """A model turned out larger or smaller than its files said, by more than 5 %."""
+
+    kind: ClassVar[str] = "load"
+
+    model_id: str
+    estimated_bytes: int
+    measured_bytes: int
+
+    def describe(self) -> str:
+        return (
+            f"{self.model_id} takes {format_bytes(self.measured_bytes)}, "
+            f"not {format_bytes(self.estimated_bytes)} as its files said"
         )
 
 

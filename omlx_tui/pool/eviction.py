@@ -40,11 +40,16 @@ def find_lru_victim(entries: Iterable[EngineEntry]) -> EngineEntry | None:
 
 
 def plan_eviction(
-    candidate: EngineEntry, entries: Iterable[EngineEntry], budget_bytes: int
+    candidate: EngineEntry,
+    entries: Iterable[EngineEntry],
+    budget_bytes: int,
+    *,
+    may_drain: bool = False,
 ) -> EvictionPlan:
     """The shortest run of the LRU order that makes room for ``candidate``.
 
-    ``candidate`` itself is not counted, whatever state it is in.
+    ``candidate`` itself is not counted, whatever state it is in. With ``may_drain``, models that
+    are in use come after the idle ones: they will leave when their users have done.
 
     Raises:
         InsufficientMemoryError: no run is long enough. Nothing has been changed.
@@ -54,8 +59,9 @@ def plan_eviction(
     room_bytes = budget_bytes - sum(other.claimed_bytes for other in others)
     free_bytes = max(0, room_bytes)
     evictable = lru_order(entry for entry in others if entry.is_evictable())
+    in_use = lru_order(entry for entry in others if entry.is_drainable()) if may_drain else []
     victims: list[EngineEntry] = []
-    for entry in evictable:
+    for entry in (*evictable, *in_use):
         if room_bytes >= needed_bytes:
             break
         victims.append(entry)

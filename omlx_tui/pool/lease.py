@@ -4,33 +4,45 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from omlx_tui.engines.base import Engine
 from omlx_tui.engines.types import LoadProgress
 from omlx_tui.pool.entry import EngineEntry
+
+if TYPE_CHECKING:
+    from omlx_tui.pool.serving import Waiting
 
 
 class Lease:
     """A claim on one model, taken before it is resident and given back exactly once.
 
     Use as a context manager, and exhaust ``loading()`` before asking for ``engine``.
+
+    Attributes:
+        timeout_s: how long to wait for room; 0 means not at all.
+        is_counted: whether the entry counts it. One taken while its model drains for somebody
+            else lines up behind that one first.
     """
 
     def __init__(
         self,
         entry: EngineEntry,
-        load: Callable[[EngineEntry], AsyncGenerator[LoadProgress]],
+        load: Callable[[Lease], AsyncGenerator[LoadProgress | Waiting]],
+        *,
         give_back: Callable[[EngineEntry], None],
+        timeout_s: float,
     ) -> None:
-        self._entry = entry
+        self.entry = entry
+        self.timeout_s = timeout_s
+        self.is_counted = False
         self._load = load
         self._give_back = give_back
-        self._is_held = True
+        self._is_over = False
 
     @property
     def model_id(self) -> str:
-        return self._entry.model_id
+        return self.entry.model_id
 
     @property
     def engine(self) -> Engine:
@@ -39,20 +51,28 @@ class Lease:
         Raises:
             RuntimeError: the model is not resident (``loading()`` was not exhausted).
         """
-        if self._entry.engine is None:
+        if self.entry.engine is None:
             raise RuntimeError(f"{self.model_id} is not resident")
-        return self._entry.engine
+        return self.entry.engine
 
-    def loading(self) -> AsyncGenerator[LoadProgress]:
+    def count(self) -> None:
+        """Have the entry count this lease, once."""
+        if not self.is_counted and not self._is_over:
+            self.is_counted = True
+            self.entry.leases += 1
+
+    def loading(self) -> AsyncGenerator[LoadProgress | Waiting]:
         """Make the model resident, by starting a load or joining one; yields nothing if it is.
 
         Raises:
             InsufficientMemoryError: there is no room and none can be made.
+            WaitTimedOutError: room did not come in time.
+            QueueFullError: too many wait already.
             ModelLoadError: the load failed.
             LoadCancelledError: the operator cancelled it.
             PoolClosedError: the pool is closing.
         """
-        return self._load(self._entry)
+        return self._load(self)
 
     def __enter__(self) -> Self:
         return self
@@ -63,6 +83,8 @@ class Lease:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._give_back(self._entry)
+        if self._is_over:
+            return
+        self._is_over = True
+        if self.is_counted:
+            self._give_back(self.entry)

@@ -5,39 +5,36 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
-from omlx_tui.engines.base import Backend, Engine
+from omlx_tui.engines.base import Backend
 from omlx_tui.engines.device import expects_cpu
 from omlx_tui.engines.errors import EngineError
 from omlx_tui.engines.factory import make_backend
-from omlx_tui.engines.types import GenerationRequest, SchedulerConfig
+from omlx_tui.engines.types import GenerationRequest, MemoryReading, SchedulerConfig
 from omlx_tui.pool import events
-from omlx_tui.pool.discovery import FoundModel, find_models
+from omlx_tui.pool.catalogue import Catalogue
+from omlx_tui.pool.discovery import Discovery
 from omlx_tui.pool.entry import EngineEntry
 from omlx_tui.pool.errors import (
     LoadCancelledError,
     ModelBusyError,
     ModelLoadError,
-    ModelNotFoundError,
-    ModelNotServableError,
     PoolClosedError,
     PoolError,
 )
 from omlx_tui.pool.eviction import lru_order
-from omlx_tui.pool.lease import Lease
-from omlx_tui.pool.requests import LiveRequest, RequestBoard
-from omlx_tui.pool.residency import ModelResidency
+from omlx_tui.pool.options import PoolOptions
+from omlx_tui.pool.relief import PressureRelief
+from omlx_tui.pool.requests import LiveRequest
 from omlx_tui.pool.serving import RequestEvent, serve
 from omlx_tui.pool.snapshot import LoadPlan, ModelState, PoolSnapshot
 from omlx_tui.pool.views import freeze_plan, freeze_pool
-
-# Of the weights, on top of them, for the KV cache of a model that generates tokens.
-KV_HEADROOM_SHARE = 0.25
+from omlx_tui.pool.watching import watch
 
 
-class EnginePool(ModelResidency):
+class EnginePool(PressureRelief):
     """Serves many models under one memory budget.
 
     Used on one event loop; only ``discover_models`` and the constructor may be called before it
@@ -47,6 +44,7 @@ class EnginePool(ModelResidency):
     Args:
         max_model_memory: the budget in bytes, for weights and KV headroom of all resident models.
         scheduler_config: how the MLX thread shares its time.
+        options: headroom, waiting, deadlines, and what was set for single models.
         backend: what runs the models; by default the real one, which starts with the first load.
         clock: seconds, monotonic; ``wall_clock``: seconds since the epoch.
     """
@@ -56,6 +54,7 @@ class EnginePool(ModelResidency):
         max_model_memory: int,
         scheduler_config: SchedulerConfig | None = None,
         *,
+        options: PoolOptions | None = None,
         backend: Backend | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -64,11 +63,16 @@ class EnginePool(ModelResidency):
         super().__init__(
             max_model_memory,
             backend or make_backend(self._config),
+            options or PoolOptions(),
             clock=clock,
             wall_clock=wall_clock,
         )
-        self._requests = RequestBoard(clock)
+        self._catalogue = Catalogue(
+            self._options,
+            raise_to_fp32=lambda: self._config.raise_to_fp32_on_cpu and expects_cpu(),
+        )
         self._snapshots_taken = 0
+        self._backend.watch_loss(self._on_engines_lost)
 
     # Discovery
 
@@ -83,10 +87,10 @@ class EnginePool(ModelResidency):
             FileNotFoundError, NotADirectoryError: there is no such folder.
             ModelNotFoundError: a name in ``pinned_models`` is no model of the pool.
         """
-        raise_to_fp32 = self._config.raise_to_fp32_on_cpu and expects_cpu()
-        found = find_models(Path(path), raise_to_fp32=raise_to_fp32)
-        for model in found:
-            self._entries.setdefault(model.model_id, _entry_of(model))
+        root = self._catalogue.add_root(Path(path))
+        discovery = self._catalogue.look()
+        self._catalogue.take_over(discovery, self._entries)
+        found = [m for m in discovery.models.values() if m.path.is_relative_to(root)]
         self._emit(
             events.ModelsDiscovered,
             found=len(found),
@@ -97,6 +101,38 @@ class EnginePool(ModelResidency):
             self.pin(model_id)
         return [self._entries[model.model_id] for model in found]
 
+    async def rescan(self) -> None:
+        """Look into all folders again and follow what has changed there."""
+        self._follow(await asyncio.to_thread(self._catalogue.look))
+
+    async def watch_folders(self, *, interval_s: float = 2.0) -> None:
+        """Follow changes in the folders until cancelled."""
+
+        def follow(discovery: Discovery, _: object) -> None:
+            self._follow(discovery)
+
+        await watch(
+            self._catalogue.look,
+            follow,
+            known=self._catalogue.seen,
+            interval_seconds=interval_s,
+        )
+
+    def _follow(self, discovery: Discovery) -> None:
+        known_warnings = self._catalogue.seen.warnings
+        changes = self._catalogue.take_over(discovery, self._entries)
+        if changes:
+            self._emit(
+                events.ModelsChanged,
+                added=tuple(model.model_id for model in changes.added),
+                removed=tuple(model.model_id for model in changes.removed),
+                changed=tuple(model.model_id for model in changes.changed),
+            )
+            self._announce_change()
+        for warning in discovery.warnings:
+            if warning not in known_warnings:
+                self._emit(events.FolderUnreadable, path=str(warning.path), reason=warning.reason)
+
     def pin(self, model_id: str) -> None:
         """Never evict this model; it stays until the operator unloads it."""
         self._set_pinned(self._known_entry(model_id), is_pinned=True)
@@ -104,45 +140,7 @@ class EnginePool(ModelResidency):
     def unpin(self, model_id: str) -> None:
         self._set_pinned(self._known_entry(model_id), is_pinned=False)
 
-    # Using engines
-
-    async def get_engine(self, model_id: str) -> Engine:
-        """The resident engine of a model, loaded now if need be.
-
-        It is safe from eviction until this returns; to keep it so while it is used, take a
-        ``lease``. Raises at once when nothing can be evicted.
-
-        Raises:
-            ModelNotFoundError, ModelNotServableError: it can't be served at all.
-            InsufficientMemoryError: there is no room and none can be made; nothing was evicted.
-            ModelLoadError, LoadCancelledError, PoolClosedError: the load did not end well.
-        """
-        async with self.lease(model_id) as engine:
-            return engine
-
-    @asynccontextmanager
-    async def lease(self, model_id: str) -> AsyncGenerator[Engine]:
-        """Hold a model resident while the block runs. Raises what ``get_engine`` raises."""
-        with self.hold(model_id) as lease:
-            async for _ in lease.loading():
-                pass
-            yield lease.engine
-
-    def hold(self, model_id: str) -> Lease:
-        """Claim a model before it is resident; ``Lease.loading`` makes it so.
-
-        Raises:
-            ModelNotFoundError, ModelNotServableError, PoolClosedError.
-        """
-        entry = self._known_entry(model_id)
-        if self._is_closed:
-            raise PoolClosedError
-        if not entry.is_servable:
-            raise ModelNotServableError(model_id, entry.problem)
-        entry.leases += 1
-        if entry.state is ModelState.DRAINING:
-            self._spare(entry)
-        return Lease(entry, self._make_resident, self._give_back)
+    # Serving
 
     async def generate(
         self, model_id: str, request: GenerationRequest, *, client: str
@@ -160,7 +158,7 @@ class EnginePool(ModelResidency):
             client=client,
         )
         try:
-            with self.hold(model_id) as lease:
+            with self.hold(model_id, timeout=self._options.wait_timeout_s) as lease:
                 async with aclosing(serve(lease, request)) as request_events:
                     async for event in request_events:
                         self._requests.note(record, event)
@@ -176,7 +174,11 @@ class EnginePool(ModelResidency):
     # The operator's commands
 
     async def load(self, model_id: str) -> None:
-        """Make a model resident without using it. Raises what ``get_engine`` raises."""
+        """Make a model resident without using it, also one whose load has just failed.
+
+        Raises what ``get_engine`` raises.
+        """
+        self._known_entry(model_id).retry_at_s = 0.0
         await self.get_engine(model_id)
 
     async def unload(self, model_id: str, *, force: bool = False) -> int:
@@ -200,6 +202,54 @@ class EnginePool(ModelResidency):
             raise ModelBusyError(model_id, max(entry.leases, 1))
         return await self._unload_engine(entry, reason="by the operator")
 
+    async def drain(self, model_id: str) -> int:
+        """Unload a model when its running requests have ended, new ones line up meanwhile.
+
+        After ``PoolOptions.drain_timeout_s`` what still runs is aborted. Returns the bytes freed.
+
+        Raises:
+            ModelNotFoundError: there is no such model.
+            ModelLoadError: the engine did not go; its bytes stay counted.
+        """
+        entry = self._known_entry(model_id)
+        if entry.state is not ModelState.READY:
+            return await self.unload(model_id, force=True)
+        self._set_state(entry, ModelState.DRAINING)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.drain_timeout_s):
+                while _still_drains(entry) and not entry.is_idle():
+                    await self._change_or_moment()
+        if not _still_drains(entry):
+            return 0  # pinned, unloaded or lost meanwhile: somebody has said otherwise
+        return await self._unload_engine(entry, reason="drained by the operator")
+
+    def set_ttl(self, model_id: str, ttl_s: float) -> None:
+        """Unload a model so long after its last request; 0 for never."""
+        self._known_entry(model_id).ttl_s = ttl_s
+
+    async def expire_idle(self) -> None:
+        """Unload whoever's TTL has run out. Called from time to time."""
+        for entry in lru_order(self._entries.values()):
+            if entry.ttl_left_s(self._clock()) == 0:
+                await self._unload_engine(entry, reason=f"idle for {entry.ttl_s:.0f} s")
+
+    async def set_budget(self, budget_bytes: int) -> None:
+        """Change the budget; if it is lowered, idle models leave until it holds.
+
+        Models in use stay, and over the budget nothing is loaded.
+        """
+        if budget_bytes <= 0:
+            raise ValueError(f"a budget must be above 0, not {budget_bytes}")
+        self.max_model_memory = budget_bytes
+        self._emit(events.BudgetChanged, budget_bytes=budget_bytes)
+        self._recheck_claims()
+        self._announce_change()
+        while self._current_model_memory > self.max_model_memory:
+            victim = self._find_lru_victim()
+            if victim is None:
+                return
+            await self._unload_engine(victim, reason="the budget was lowered")
+
     def plan_load(self, model_id: str) -> LoadPlan:
         """What loading a model now would evict, in which order, and whether it would fit.
 
@@ -217,6 +267,10 @@ class EnginePool(ModelResidency):
             return lru_order(resident)[-1].model_id
         return min((entry.model_id for entry in servable), default=None)
 
+    def memory(self) -> MemoryReading:
+        """MLX's own figures, as its thread last saw them."""
+        return self._backend.memory()
+
     def snapshot(self) -> PoolSnapshot:
         """Everything at this instant, frozen."""
         self._snapshots_taken += 1
@@ -229,11 +283,12 @@ class EnginePool(ModelResidency):
             budget_bytes=self.max_model_memory,
             held_bytes=self._current_model_memory,
             peak_held_bytes=self._peak_held_bytes,
-            memory=self._backend.memory(),
+            memory=self.memory(),
             entries=self._entries,
             board=self._requests,
             evictions=self._evictions,
             last_event_seq=self.events.last_seq,
+            problem=self._engine_problem,
         )
 
     async def close(self) -> None:
@@ -255,12 +310,6 @@ class EnginePool(ModelResidency):
 
     # Small parts
 
-    def _known_entry(self, model_id: str) -> EngineEntry:
-        entry = self._entries.get(model_id)
-        if entry is None:
-            raise ModelNotFoundError(model_id, self._entries)
-        return entry
-
     def _set_pinned(self, entry: EngineEntry, *, is_pinned: bool) -> None:
         if entry.is_pinned == is_pinned:
             return
@@ -268,9 +317,11 @@ class EnginePool(ModelResidency):
         self._emit(events.PinChanged, model_id=entry.model_id, is_pinned=is_pinned)
         if is_pinned and entry.state is ModelState.DRAINING:
             self._spare(entry)
+        self._announce_change()
 
     def _close_request(self, record: LiveRequest, refusal: str = "") -> None:
         self._requests.close(record)
+        self._announce_change()
         facts = {
             "request_id": record.request_id,
             "model_id": record.model_id,
@@ -288,13 +339,6 @@ class EnginePool(ModelResidency):
         )
 
 
-def _entry_of(model: FoundModel) -> EngineEntry:
-    return EngineEntry(
-        model_id=model.model_id,
-        path=model.path,
-        model_type=model.model_type,
-        weights_bytes=model.weights_bytes,
-        headroom_share=KV_HEADROOM_SHARE,
-        is_servable=not model.problem,
-        problem=model.problem,
-    )
+def _still_drains(entry: EngineEntry) -> bool:
+    """Read anew after each wait."""
+    return entry.state is ModelState.DRAINING

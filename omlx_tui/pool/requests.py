@@ -13,7 +13,7 @@ from omlx_tui.engines.types import (
     PrefillProgress,
     TextDelta,
 )
-from omlx_tui.pool.serving import Accepted, RequestEvent
+from omlx_tui.pool.serving import Accepted, RequestEvent, Waiting
 from omlx_tui.pool.snapshot import RequestSnapshot, RequestState
 
 # Long enough to be steady to the eye, short enough to follow what happens.
@@ -54,6 +54,8 @@ class LiveRequest:
     started_s: float
     meter: RateMeter
     state: RequestState = RequestState.WAITING
+    queue_position: int | None = None
+    waits_for: str = ""
     prompt_tokens: int = 0
     prefilled_tokens: int = 0
     generated_tokens: int = 0
@@ -64,8 +66,12 @@ class LiveRequest:
         match event:
             case Accepted(needs_load=needs_load):
                 self.state = RequestState.LOADING if needs_load else RequestState.QUEUED
+            case Waiting(position, reason):
+                self.state = RequestState.WAITING
+                self.queue_position, self.waits_for = position, reason
             case LoadProgress():
                 self.state = RequestState.LOADING
+                self.queue_position, self.waits_for = None, ""
             case PrefillProgress(processed_tokens, total_tokens):
                 self.state = RequestState.PREFILL
                 self.prefilled_tokens = processed_tokens
@@ -89,6 +95,8 @@ class LiveRequest:
             model_id=self.model_id,
             state=self.state,
             started_s=self.started_s,
+            queue_position=self.queue_position,
+            waits_for=self.waits_for,
             prompt_tokens=self.prompt_tokens,
             prefilled_tokens=self.prefilled_tokens,
             generated_tokens=self.generated_tokens,
@@ -128,6 +136,14 @@ class RequestBoard:
 
     def close(self, record: LiveRequest) -> None:
         self._live.pop(record.request_id, None)
+
+    def is_live(self, request_id: str) -> bool:
+        return request_id in self._live
+
+    def newest_of(self, model_id: str) -> str | None:
+        """The id of a model's newest live request."""
+        ids = [r.request_id for r in self._live.values() if r.model_id == model_id]
+        return ids[-1] if ids else None
 
     def tokens_per_s(self, model_id: str) -> float:
         return self._meter(model_id).tokens_per_s()

@@ -7,14 +7,15 @@ present state; whatever has waited reads the state again before it decides.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+import math
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from omlx_tui.engines.base import Backend, Engine
-from omlx_tui.engines.types import LoadProgress, ModelSpec
+from omlx_tui.engines.base import Engine
+from omlx_tui.engines.errors import EngineLostError
+from omlx_tui.engines.types import ModelSpec
 from omlx_tui.pool import events
+from omlx_tui.pool.core import PoolCore
 from omlx_tui.pool.entry import EngineEntry, LoadAttempt
 from omlx_tui.pool.errors import (
     InsufficientMemoryError,
@@ -23,72 +24,32 @@ from omlx_tui.pool.errors import (
     PoolClosedError,
     PoolError,
 )
-from omlx_tui.pool.eviction import find_lru_victim, has_physical_room, lru_order, plan_eviction
+from omlx_tui.pool.eviction import has_physical_room, lru_order, plan_eviction
 from omlx_tui.pool.snapshot import ModelState
 
 T = TypeVar("T")
 
+# An estimate further off than this is worth an event.
+_ESTIMATE_TOLERANCE = 0.05
 
-class ModelResidency:
-    """The entries, the budget, and the one place where a state changes.
 
-    Base of ``EnginePool``, which adds what clients and the operator ask for. Used on one loop.
-    """
+class ModelResidency(PoolCore):
+    """Loads under the budget, evictions for them, and how each of these ends."""
 
-    def __init__(
-        self,
-        max_model_memory: int,
-        backend: Backend,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        if max_model_memory <= 0:
-            raise ValueError(f"max_model_memory must be above 0, not {max_model_memory}")
-        self.max_model_memory = max_model_memory
-        self.events = events.EventLog()
-        self._backend = backend
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._entries: dict[str, EngineEntry] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._state_changed = asyncio.Event()
-        self._is_closed = False
-        self._peak_held_bytes = 0
-        self._evictions = 0
+    def _begin_load(self, entry: EngineEntry, *, may_drain: bool) -> LoadAttempt:
+        """Decide, reserve and start: between reading the state and claiming it nothing waits.
 
-    @property
-    def _current_model_memory(self) -> int:
-        """Bytes of all resident models, and of all loads that have begun to allocate."""
-        return sum(entry.held_bytes for entry in self._entries.values())
-
-    def _find_lru_victim(self) -> EngineEntry | None:
-        return find_lru_victim(self._entries.values())
-
-    async def _make_resident(self, entry: EngineEntry) -> AsyncGenerator[LoadProgress]:
-        """Bring a leased entry to READY, whatever state it is in; yields the load's progress."""
-        while entry.state is not ModelState.READY:
-            if self._is_closed:
-                raise PoolClosedError
-            if entry.state in (ModelState.DRAINING, ModelState.UNLOADING):
-                await self._next_change()
-                continue
-            if entry.engine is not None:
-                raise ModelLoadError(entry.model_id, entry.problem)
-            attempt = entry.attempt or self._begin_load(entry)
-            # Who comes while a load is being cancelled waits for its end and loads anew.
-            is_too_late_to_join = attempt.error is not None
-            seen = attempt.news_count
-            yield attempt.progress
-            await attempt.news_after(seen)
-            if attempt.error and not is_too_late_to_join and entry.engine is None:
-                raise attempt.error.with_traceback(None)
-        self._touch(entry)
-
-    def _begin_load(self, entry: EngineEntry) -> LoadAttempt:
-        """Decide, reserve and start: between reading the state and claiming it nothing waits."""
-        plan = plan_eviction(entry, self._entries.values(), self.max_model_memory)
-        attempt = entry.attempt = LoadAttempt(entry.weights_bytes)
+        Raises:
+            InsufficientMemoryError: no room can be made; nothing has been changed.
+            ModelLoadError: its last load failed a moment ago.
+        """
+        self._require_retry(entry)
+        plan = plan_eviction(
+            entry, self._entries.values(), self.max_model_memory, may_drain=may_drain
+        )
+        attempt = entry.attempt = LoadAttempt(entry.weights_bytes, may_drain=may_drain)
+        self._loads_begun += 1
+        entry.load_number = self._loads_begun
         entry.reserved_bytes = entry.footprint_bytes
         entry.problem = ""
         for victim in plan.victims:
@@ -114,12 +75,18 @@ class ModelResidency:
         entry.has_room = True
         # Room may have come from elsewhere meanwhile: whoever need not leave any more stays.
         self._release_victims(entry)
+        own = self._options.of(entry.model_id)
         spec = ModelSpec(
-            model_id=entry.model_id, path=entry.path, weights_bytes=entry.weights_bytes
+            model_id=entry.model_id,
+            path=entry.path,
+            weights_bytes=entry.weights_bytes,
+            kv_budget_bytes=entry.headroom_bytes,
+            context_limit=own.context_tokens,
+            sampling=own.sampling,
         )
-        engine = await self._backend.load(spec, attempt.advance)
-        entry.weights_bytes = engine.weights_bytes
-        entry.weights_measured = True
+        engine = await self._load_before_deadline(spec, attempt)
+        self._take_measure(entry, engine.weights_bytes)
+        engine.set_kv_budget(entry.headroom_bytes)
         entry.reserved_bytes = entry.footprint_bytes
         try:
             # What was measured may be more than what was estimated.
@@ -129,6 +96,31 @@ class ModelResidency:
             raise
         return engine
 
+    async def _load_before_deadline(self, spec: ModelSpec, attempt: LoadAttempt) -> Engine:
+        timeout_s = self._options.load_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._backend.load(spec, attempt.advance)
+        except TimeoutError as error:
+            raise ModelLoadError(
+                spec.model_id, f"it had not loaded after {timeout_s:.0f} s"
+            ) from error
+
+    def _take_measure(self, entry: EngineEntry, measured_bytes: int) -> None:
+        """Replace the estimate; one that was far off is worth knowing."""
+        estimated_bytes = entry.weights_bytes
+        entry.weights_bytes = measured_bytes
+        if not entry.weights_measured and (
+            abs(measured_bytes - estimated_bytes) > _ESTIMATE_TOLERANCE * estimated_bytes
+        ):
+            self._emit(
+                events.EstimateOff,
+                model_id=entry.model_id,
+                estimated_bytes=estimated_bytes,
+                measured_bytes=measured_bytes,
+            )
+        entry.weights_measured = True
+
     async def _ensure_memory_available(self, entry: EngineEntry, attempt: LoadAttempt) -> None:
         """Unload the victims one by one, until the reserved bytes are really free."""
         while True:
@@ -137,21 +129,31 @@ class ModelResidency:
             self._claim_room(entry)
             if has_physical_room(entry, self._entries.values(), self.max_model_memory):
                 return
-            victim = next(iter(lru_order(self._condemned_for(entry))), None)
+            condemned = lru_order(self._condemned_for(entry))
+            victim = next((each for each in condemned if each.is_idle()), None)
             if victim is None:
-                await self._next_change()
-                continue
-            if victim.is_active():
-                # Somebody uses an engine that they got without a lease.
-                self._spare(victim)
+                await self._await_victims(condemned, attempt)
                 continue
             # A victim that does not go keeps its bytes; the next turn plans without it.
             with suppress(ModelLoadError):
                 await self._unload_engine(victim, for_model_id=entry.model_id)
 
+    async def _await_victims(self, condemned: list[EngineEntry], attempt: LoadAttempt) -> None:
+        """Wait for victims in use to be done, or spare them if this load does not wait."""
+        if not condemned:
+            await self._next_change()
+        elif attempt.may_drain:
+            await self._change_or_moment()
+        else:
+            for victim in condemned:
+                self._spare(victim)
+
     def _claim_room(self, entry: EngineEntry) -> None:
         """Condemn more victims if what was claimed is no longer covered."""
-        plan = plan_eviction(entry, self._entries.values(), self.max_model_memory)
+        may_drain = entry.attempt is not None and entry.attempt.may_drain
+        plan = plan_eviction(
+            entry, self._entries.values(), self.max_model_memory, may_drain=may_drain
+        )
         for victim in plan.victims:
             self._condemn(victim, entry)
 
@@ -166,10 +168,11 @@ class ModelResidency:
         entry.attempt = None
         entry.reserved_bytes = 0
         entry.has_room = False
-        self._release_victims(entry)
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is None:
             entry.engine = task.result()
+            entry.failures = 0
+            self._engine_problem = ""
             self._set_state(entry, ModelState.READY)
             self._emit(
                 events.ModelLoaded,
@@ -179,6 +182,7 @@ class ModelResidency:
             )
         else:
             self._settle_failed_load(entry, attempt, failure)
+        self._release_victims(entry)
         attempt.tell()
 
     def _settle_failed_load(
@@ -188,6 +192,7 @@ class ModelResidency:
             attempt.error = _load_error(entry.model_id, failure)
         if isinstance(attempt.error, ModelLoadError):
             entry.problem = attempt.error.reason
+            self._postpone_retry(entry)
             self._set_state(entry, ModelState.FAILED)
         else:
             self._set_state(entry, ModelState.UNLOADED)
@@ -197,6 +202,20 @@ class ModelResidency:
             self._emit(events.LoadCancelled, model_id=entry.model_id, reason="the pool is closing")
         else:
             self._emit(events.LoadFailed, model_id=entry.model_id, reason=str(attempt.error))
+
+    def _postpone_retry(self, entry: EngineEntry) -> None:
+        """After each failure twice as long, so that a stream of requests is no loop of loads."""
+        options = self._options
+        pause_s = min(options.retry_after_s * 2**entry.failures, options.retry_after_max_s)
+        entry.failures += 1
+        entry.retry_at_s = self._clock() + pause_s
+
+    def _require_retry(self, entry: EngineEntry) -> None:
+        remaining_s = entry.retry_at_s - self._clock()
+        if entry.state is ModelState.FAILED and remaining_s > 0:
+            raise ModelLoadError(
+                entry.model_id, f"{entry.problem} (tried again in {math.ceil(remaining_s)} s)"
+            )
 
     def _cancel_load(self, entry: EngineEntry, error: PoolError) -> None:
         """End a load in flight, if there is one; its claim and its victims are free at once.
@@ -212,6 +231,23 @@ class ModelResidency:
         attempt.task.cancel()
         self._release_victims(entry)
 
+    def _on_engines_lost(self, reason: str) -> None:
+        """The thread that ran the models has died: nothing is in memory any more.
+
+        Their requests have had their ends from the engines; the next request loads anew.
+        """
+        lost = [entry for entry in self._entries.values() if entry.engine is not None]
+        self._engine_problem = f"the MLX thread died: {reason}"
+        self._emit(
+            events.EngineThreadDied,
+            reason=reason,
+            lost=tuple(entry.model_id for entry in lru_order(lost)),
+        )
+        for entry in lost:
+            entry.engine = None
+            entry.draining_for = None
+            self._set_state(entry, ModelState.UNLOADED)
+
     # Victims
 
     def _condemned_for(self, entry: EngineEntry) -> list[EngineEntry]:
@@ -223,13 +259,33 @@ class ModelResidency:
 
     def _release_victims(self, entry: EngineEntry) -> None:
         """Whoever has not begun to leave for this load stays."""
-        for victim in self._condemned_for(entry):
+        released = self._condemned_for(entry)
+        for victim in released:
             victim.draining_for = None
             self._set_state(victim, ModelState.READY)
+        if released:
+            # Another load may have planned with what they would have left over.
+            self._recheck_claims()
 
     def _condemn(self, victim: EngineEntry, entry: EngineEntry) -> None:
         victim.draining_for = entry.model_id
         self._set_state(victim, ModelState.DRAINING)
+
+    def _spare_if_replaceable(self, victim: EngineEntry) -> bool:
+        """Spare a victim that is asked for, if idle models can take its place; says whether.
+
+        Otherwise the one who asks lines up behind the load that the victim leaves for.
+        """
+        loading = self._entries.get(victim.draining_for or "")
+        if loading is None or loading.attempt is None:
+            return False
+        others = [entry for entry in self._entries.values() if entry is not victim]
+        try:
+            plan_eviction(loading, others, self.max_model_memory - victim.held_bytes)
+        except InsufficientMemoryError:
+            return False
+        self._spare(victim)
+        return True
 
     def _spare(self, victim: EngineEntry) -> None:
         """A victim whose unload has not begun is wanted: it stays, the load plans anew."""
@@ -237,13 +293,26 @@ class ModelResidency:
         victim.draining_for = None
         self._set_state(victim, ModelState.READY)
         self._emit(events.VictimSpared, model_id=victim.model_id, for_model_id=for_model_id)
-        loading = self._entries.get(for_model_id)
-        if loading is None or loading.attempt is None:
-            return
+        was_counted = victim.leases
+        victim.leases += 1  # it is about to be used: not the next plan's victim again
         try:
-            self._claim_room(loading)
-        except InsufficientMemoryError as error:
-            self._cancel_load(loading, error)
+            self._recheck_claims()
+        finally:
+            victim.leases = was_counted
+
+    def _recheck_claims(self) -> None:
+        """Room that loads had planned with is not to be had: the newest ones look for other room.
+
+        One that finds none is given up; who waits for it lines up again.
+        """
+        planned = [e for e in self._entries.values() if e.attempt and not e.has_room]
+        for entry in sorted(planned, key=lambda each: -each.load_number):
+            if sum(each.claimed_bytes for each in self._entries.values()) <= self.max_model_memory:
+                return
+            try:
+                self._claim_room(entry)
+            except InsufficientMemoryError as error:
+                self._cancel_load(entry, error)
 
     async def _unload_engine(
         self, entry: EngineEntry, *, reason: str = "", for_model_id: str | None = None
@@ -263,6 +332,8 @@ class ModelResidency:
         try:
             freed_bytes = await self._backend.unload(engine)
         except Exception as error:  # noqa: BLE001 - whatever it is, the bytes stay counted
+            if entry.engine is None:
+                return 0  # the thread that held it has died, and its memory with it
             entry_problem = f"it did not unload ({_one_line(error)}); restart to free its memory"
         entry.draining_for = None
         entry.problem = entry_problem
@@ -301,42 +372,7 @@ class ModelResidency:
             self._touch(entry)
         if entry.leases == 0:
             self._cancel_load(entry, LoadCancelledError(entry.model_id))
-
-    def _touch(self, entry: EngineEntry) -> None:
-        entry.last_access = self._clock()
-
-    def _set_state(self, entry: EngineEntry, state: ModelState) -> None:
-        """The one place where a state changes; wakes whoever waits for that."""
-        entry.state = state
-        self._peak_held_bytes = max(self._peak_held_bytes, self._current_model_memory)
-        self._state_changed.set()
-        self._state_changed = asyncio.Event()
-
-    async def _next_change(self) -> None:
-        await self._state_changed.wait()
-
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            await self._next_change()
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        # Its outcome is accounted for where it is awaited, or in the entry; if nobody waits any
-        # more, asyncio need not complain.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return task
-
-    def _emit(self, event_type: type[events.PoolEvent], **facts: Any) -> None:
-        self.events.append(
-            event_type(
-                seq=self.events.next_seq(),
-                wall_s=self._wall_clock(),
-                mono_s=self._clock(),
-                **facts,
-            )
-        )
+        self._announce_change()
 
 
 def _load_error(model_id: str, failure: BaseException) -> PoolError:
@@ -344,6 +380,9 @@ def _load_error(model_id: str, failure: BaseException) -> PoolError:
         return LoadCancelledError(model_id)
     if isinstance(failure, PoolError):
         return failure
+    if isinstance(failure, EngineLostError):
+        # No fault of the model: the next request tries again at once.
+        return LoadCancelledError(model_id, _one_line(failure))
     return ModelLoadError(model_id, _one_line(failure))
 
 

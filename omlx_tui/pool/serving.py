@@ -24,7 +24,15 @@ class Accepted:
     needs_load: bool
 
 
-RequestEvent = Accepted | LoadProgress | GenerationEvent
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """There is no room for the model yet: the place in the line (1 is next) and why."""
+
+    position: int
+    reason: str
+
+
+RequestEvent = Accepted | Waiting | LoadProgress | GenerationEvent
 
 
 async def serve(lease: Lease, request: GenerationRequest) -> AsyncGenerator[RequestEvent]:
@@ -34,11 +42,11 @@ async def serve(lease: Lease, request: GenerationRequest) -> AsyncGenerator[Requ
     refuse. Raises what loading and preparing raise.
     """
     needs_load = False
-    async for progress in lease.loading():
+    async for news in lease.loading():
         if not needs_load:
             needs_load = True
             yield Accepted(lease.model_id, needs_load=True)
-        yield progress
+        yield news
     # Bound once: should the operator unload it by force now, this engine says so itself.
     engine = lease.engine
     prepared = await engine.prepare(request)

@@ -43,6 +43,7 @@ class ModelSnapshot:
         weights_measured: whether ``weights_bytes`` was measured or is the estimate.
         held_bytes: what the model counts against the budget now (0 when not resident).
         problem: why it can't be served or why its load failed; empty if all is well.
+        ttl_left_s: until it is unloaded for lack of requests; None if that won't happen now.
     """
 
     model_id: str
@@ -65,6 +66,7 @@ class ModelSnapshot:
     tokens_per_s: float
     load: LoadProgress | None
     problem: str
+    ttl_left_s: float | None = None
 
     @property
     def is_resident(self) -> bool:
@@ -78,7 +80,12 @@ class ModelSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSnapshot:
-    """One live request."""
+    """One live request.
+
+    Attributes:
+        queue_position: its place in the line for room, 1 is next; None if it does not wait there.
+        waits_for: why there is no room yet, in words; empty if it does not wait.
+    """
 
     request_id: str
     client: str
@@ -89,6 +96,8 @@ class RequestSnapshot:
     prefilled_tokens: int
     generated_tokens: int
     tokens_per_s: float
+    queue_position: int | None = None
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +106,8 @@ class PoolSnapshot:
 
     ``models`` are in LRU order: resident ones from the most to the least recently used, then the
     loading ones, then the others by id. ``taken_s`` is on the pool's clock, like the models'
-    ``last_access_s`` and the requests' ``started_s``; ``wall_s`` is since the epoch.
+    ``last_access_s`` and the requests' ``started_s``; ``wall_s`` is since the epoch. ``problem``
+    says why no model could be run now, and is empty while all is well.
     """
 
     seq: int
@@ -112,6 +122,7 @@ class PoolSnapshot:
     tokens_per_s: float
     evictions: int
     last_event_seq: int
+    problem: str = ""
 
     @property
     def resident_count(self) -> int:

@@ -25,6 +25,7 @@ def freeze_pool(
     board: RequestBoard,
     evictions: int,
     last_event_seq: int,
+    problem: str,
 ) -> PoolSnapshot:
     """The whole pool; models in the order that ``PoolSnapshot`` promises."""
     resident = lru_order(entry for entry in entries.values() if entry.engine is not None)
@@ -35,7 +36,7 @@ def freeze_pool(
         key=lambda entry: (entry.state is not ModelState.LOADING, entry.model_id),
     )
     models = tuple(
-        _freeze_model(entry, rank_of.get(entry.model_id), entry is victim, board)
+        _freeze_model(entry, rank_of.get(entry.model_id), entry is victim, board, taken_s)
         for entry in (*reversed(resident), *others)
     )
     return PoolSnapshot(
@@ -51,6 +52,7 @@ def freeze_pool(
         tokens_per_s=sum(model.tokens_per_s for model in models),
         evictions=evictions,
         last_event_seq=last_event_seq,
+        problem=problem,
     )
 
 
@@ -81,7 +83,11 @@ def freeze_plan(entry: EngineEntry, entries: Iterable[EngineEntry], budget_bytes
 
 
 def _freeze_model(
-    entry: EngineEntry, lru_rank: int | None, is_next_victim: bool, board: RequestBoard
+    entry: EngineEntry,
+    lru_rank: int | None,
+    is_next_victim: bool,
+    board: RequestBoard,
+    now_s: float,
 ) -> ModelSnapshot:
     stats = entry.engine.stats() if entry.engine else EngineStats()
     return ModelSnapshot(
@@ -104,5 +110,6 @@ def _freeze_model(
         leases=entry.leases,
         tokens_per_s=board.tokens_per_s(entry.model_id) if entry.engine else 0.0,
         load=entry.attempt.progress if entry.attempt else None,
+        ttl_left_s=entry.ttl_left_s(now_s),
         problem=entry.problem,
     )

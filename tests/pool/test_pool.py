@@ -178,9 +178,9 @@ async def test_a_model_that_cannot_be_served_says_why(pool: EnginePool, models: 
 
 
 async def test_a_failed_load_holds_no_bytes_and_can_be_tried_again(
-    pool: EnginePool, backend: FakeBackend
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock
 ) -> None:
-    """FAILED keeps its reason; the next request tries anew."""
+    """FAILED keeps its reason; after a pause the next request tries anew."""
     backend.load_failures["a"] = "shard 2 is broken"
     with pytest.raises(ModelLoadError, match="shard 2 is broken"):
         await pool.get_engine("a")
@@ -188,6 +188,7 @@ async def test_a_failed_load_holds_no_bytes_and_can_be_tried_again(
     assert (entry.state, entry.problem) == (ModelState.FAILED, "shard 2 is broken")
     assert pool._current_model_memory == backend.active_bytes == 0
     del backend.load_failures["a"]
+    clock.advance(6)
     await pool.get_engine("a")
     assert (entry.state, entry.problem) == (ModelState.READY, "")
 

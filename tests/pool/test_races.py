@@ -29,6 +29,11 @@ def start(pool: EnginePool, model_id: str) -> asyncio.Task[Engine]:
     return asyncio.create_task(pool.get_engine(model_id))
 
 
+async def wait_for(pool: EnginePool, model_id: str) -> str:
+    async with pool.lease(model_id, timeout=30) as engine:
+        return engine.model_id
+
+
 async def fill(pool: EnginePool, clock: ManualClock, *model_ids: str) -> None:
     for model_id in model_ids:
         await pool.get_engine(model_id)
@@ -210,21 +215,21 @@ async def test_a_victim_with_a_new_request_is_spared_and_the_plan_made_again(
     assert [event.model_id for event in spared] == ["b"]
 
 
-async def test_if_nobody_can_replace_a_spared_victim_the_load_fails(
+async def test_if_nobody_can_replace_a_victim_its_request_lines_up(
     pool: EnginePool, backend: FakeBackend, clock: ManualClock
 ) -> None:
-    """The promise to the request that holds the victim weighs more; no byte stays reserved."""
+    """The load was there first: the victim leaves, and who asks for it waits for its turn."""
     await fill(pool, clock, "a", "b", "c")
     backend.unload_gate.close()
     load = start(pool, "large")
     await reached(backend.unload_gate)
-    async with pool.lease("c"):
-        backend.unload_gate.open()
-        with pytest.raises(InsufficientMemoryError):
-            await load
-        assert pool._entries["large"].state is ModelState.UNLOADED
-        assert pool._entries["b"].state is ModelState.READY
-        assert pool._current_model_memory == 1000
+    late = asyncio.create_task(wait_for(pool, "c"))
+    await asyncio.sleep(0)
+    backend.unload_gate.open()
+    assert (await load).model_id == "large"
+    assert await late == "c"
+    assert backend.loads == ["a", "b", "c", "large", "c"]
+    assert pool._entries["c"].leases == 0
 
 
 async def test_a_cancelled_load_gives_its_victims_back(

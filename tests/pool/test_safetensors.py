@@ -7,8 +7,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from omlx_tui.pool.safetensors import Tensor, read_tensors
+from omlx_tui.pool.safetensors import Tensor, read_tensors, weights_bytes
 from tests.model_folders import write_safetensors
 
 
@@ -63,6 +65,12 @@ def header(**entries: object) -> bytes:
             header(w={"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}),
             "8 bytes of data are missing",
         ),
+        (struct.pack("<Q", 0) + bytes(50), "broken safetensors header"),
+        (header(w={"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}), "broken"),
+        (header(w={"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}) + bytes(4), "broken"),
+        (header(w={"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]}), "broken"),
+        (header(w={"dtype": "U8", "shape": [float("inf")], "data_offsets": [0, 1]}), "broken"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "run git lfs pull"),
     ],
 )
 def test_a_broken_file_is_named_with_its_fault(tmp_path: Path, content: bytes, fault: str) -> None:
@@ -72,3 +80,61 @@ def test_a_broken_file_is_named_with_its_fault(tmp_path: Path, content: bytes, f
     with pytest.raises(ValueError, match=fault) as failure:
         read_tensors(path)
     assert "model.safetensors" in str(failure.value)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+ENTRIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "dtype": st.sampled_from(["F32", "BF16", "F4", "?"]) | JSON_VALUES,
+        "shape": st.lists(st.integers()) | JSON_VALUES,
+        "data_offsets": st.lists(st.integers(), min_size=2, max_size=2) | JSON_VALUES,
+    },
+)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=st.dictionaries(st.text(), ENTRIES | JSON_VALUES) | JSON_VALUES)
+def test_any_header_is_read_or_refused(tmp_path: Path, content: object) -> None:
+    """Whatever the JSON holds: sizes that are not negative, or a ValueError."""
+    path = tmp_path / "model.safetensors"
+    text = json.dumps(content).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
+    try:
+        tensors = read_tensors(path)
+    except ValueError:
+        return
+    assert all(0 <= tensor.held_bytes(raise_to_fp32=False) <= 64 for tensor in tensors)
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "held"),
+    [
+        ({}, 40 + 8),
+        ({"w": "b.safetensors"}, 20 + 8),
+        ({"w": "a.safetensors"}, 40 + 8),
+        ({"w": "elsewhere.safetensors", "unheard": "a.safetensors"}, 40 + 8),
+    ],
+)
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_name_in_several_files_counts_once(
+    tmp_path: Path, order: str, weight_map: dict[str, str], held: int
+) -> None:
+    """As in the file that the index gives, else as the largest, whatever the files' order."""
+    write_safetensors(tmp_path / "a.safetensors", {"w": ("F32", [10], 40)})
+    write_safetensors(tmp_path / "b.safetensors", {"w": ("F16", [10], 20), "v": ("F64", [1], 8)})
+    files = [tmp_path / f"{name}.safetensors" for name in order]
+    assert weights_bytes(files, weight_map, raise_to_fp32=False) == held
+
+
+def test_files_without_a_tensor_are_damaged(tmp_path: Path) -> None:
+    """Nothing could be loaded from them."""
+    write_safetensors(tmp_path / "model.safetensors", {})
+    with pytest.raises(ValueError, match="hold no tensors"):
+        weights_bytes([tmp_path / "model.safetensors"], {}, raise_to_fp32=False)
