@@ -29,6 +29,9 @@ def answer_probe(path: str, pool: PromptPool, *, started_at: int) -> Answer:
     """Answer a GET of any path that is no socket."""
     if path == "/healthz":
         # That this is answered at all says that the loop turns.
+        if problem := pool.snapshot().problem:
+            body: JsonObject = {"status": "failing", "reason": problem}
+            return Answer(http.HTTPStatus.SERVICE_UNAVAILABLE, body)
         return Answer(http.HTTPStatus.OK, {"status": "ok"})
     if path == "/v1/models":
         return Answer(http.HTTPStatus.OK, _model_list(pool, started_at))

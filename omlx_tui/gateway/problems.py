@@ -11,7 +11,12 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from omlx_tui.engines.errors import ContextLengthError, EngineError, PromptRefusedError
+from omlx_tui.engines.errors import (
+    ContextLengthError,
+    EngineError,
+    KVBudgetError,
+    PromptRefusedError,
+)
 from omlx_tui.pool.errors import (
     InsufficientMemoryError,
     LoadCancelledError,
@@ -19,6 +24,7 @@ from omlx_tui.pool.errors import (
     ModelNotFoundError,
     ModelNotServableError,
     PoolClosedError,
+    QueueFullError,
 )
 
 JsonObject = dict[str, JsonValue]
@@ -93,6 +99,14 @@ def problem_of(error: Exception) -> Problem:
             return _refused(400, "model_not_servable", error, param="model")
         case InsufficientMemoryError():
             return _memory_problem(error)
+        case QueueFullError():
+            return Problem(
+                status=429,
+                type="rate_limit_error",
+                code="rate_limit_exceeded",
+                message=str(error),
+                retry_after_s=1,
+            )
         case ContextLengthError():
             return _refused(400, "context_length_exceeded", error, param="input")
         case ModelLoadError() | LoadCancelledError():
@@ -101,6 +115,8 @@ def problem_of(error: Exception) -> Problem:
             return overloaded(CLOSING_MESSAGE)
         case PromptRefusedError():
             return _refused(400, "invalid_prompt", error, param="input")
+        case KVBudgetError():
+            return _refused(400, "insufficient_memory", error, param="max_output_tokens")
         case EngineError():
             return overloaded(str(error))
         case _:
@@ -119,7 +135,9 @@ def failure_of(error: Exception) -> Failure:
             return Failure("server_is_overloaded", str(error))
         case PoolClosedError():
             return Failure("server_error", CLOSING_MESSAGE)
-        case PromptRefusedError():
+        case QueueFullError():
+            return Failure("rate_limit_exceeded", str(error))
+        case PromptRefusedError() | KVBudgetError():
             return Failure("invalid_prompt", str(error))
         case EngineError():
             return Failure("server_error", str(error))

@@ -17,7 +17,7 @@ from omlx_tui.engines.types import (
 from omlx_tui.gateway import frames
 from omlx_tui.gateway.commands import CreateResponse
 from omlx_tui.gateway.problems import Failure, JsonObject, Problem
-from omlx_tui.pool.serving import Accepted, RequestEvent
+from omlx_tui.pool.serving import Accepted, RequestEvent, Waiting
 
 LOADING_INTERVAL_S = 1.0
 
@@ -82,6 +82,8 @@ class ResponseStream:
         match event:
             case Accepted():
                 return self._on_accepted(event)
+            case Waiting():
+                return [self._on_waiting(event)]
             case LoadProgress():
                 return self._on_loading(event)
             case PrefillProgress():
@@ -124,6 +126,17 @@ class ResponseStream:
             self._event(name, {"response": self._response("queued")})
             for name in ("response.created", "response.queued")
         ]
+
+    def _on_waiting(self, event: Waiting) -> JsonObject:
+        return self._event(
+            "omlx:model.waiting",
+            {
+                "response_id": self.response_id,
+                "model": self._model,
+                "position": event.position,
+                "reason": event.reason,
+            },
+        )
 
     def _on_loading(self, event: LoadProgress) -> list[JsonObject]:
         now = self._clock()

@@ -63,6 +63,7 @@ class FakePool:
         self.model_ids = model_ids or ("fake",)
         self.scripts: dict[str, Sequence[Step]] = {}
         self.script_for: Callable[[GenerationRequest], Sequence[Step]] | None = None
+        self.problem = ""
         self.calls: list[Call] = []
         self._changed = asyncio.Condition()
 
@@ -115,6 +116,7 @@ class FakePool:
             tokens_per_s=0.0,
             evictions=0,
             last_event_seq=0,
+            problem=self.problem,
         )
 
     def default_model_id(self) -> str | None:

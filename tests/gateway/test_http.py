@@ -57,6 +57,15 @@ async def test_other_paths_are_404(gateway: Gateway) -> None:
     assert caught.value.response.status_code == 404
 
 
+async def test_healthz_is_red_while_no_model_can_run(gateway: Gateway, pool: FakePool) -> None:
+    """503 with the reason, so that a supervisor notices a thread that died."""
+    pool.problem = "the MLX thread died: out of memory"
+    async with httpx.AsyncClient() as http:
+        reply = await http.get(f"http://127.0.0.1:{gateway.port}/healthz")
+    assert reply.status_code == 503
+    assert reply.json() == {"status": "failing", "reason": pool.problem}
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/v1/responses"])
 @pytest.mark.parametrize(
     "header",

@@ -20,6 +20,7 @@ from omlx_tui.pool.errors import (
     ModelNotFoundError,
     ModelNotServableError,
     PoolClosedError,
+    QueueFullError,
 )
 from omlx_tui.pool.serving import Accepted
 from tests.gateway.fakes import Frame, kinds_of, validated
@@ -167,6 +168,7 @@ def test_bad_frames_are_answered_and_change_nothing() -> None:
         (ModelLoadError("fake", "no"), 503, SERVER, "server_is_overloaded", None),
         (PoolClosedError(), 503, SERVER, "server_is_overloaded", None),
         (EngineClosedError("gone"), 503, SERVER, "server_is_overloaded", None),
+        (QueueFullError("m", 9), 429, "rate_limit_error", "rate_limit_exceeded", None),
         (PromptRefusedError("m", "no roles"), 400, INVALID, "invalid_prompt", "input"),
         (ValueError("a bug"), 500, SERVER, "server_error", None),
     ],

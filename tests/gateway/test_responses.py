@@ -19,7 +19,7 @@ from omlx_tui.engines.types import (
 from omlx_tui.gateway.commands import CreateResponse
 from omlx_tui.gateway.problems import Failure, overloaded
 from omlx_tui.gateway.responses import ResponseStream
-from omlx_tui.pool.serving import Accepted, RequestEvent
+from omlx_tui.pool.serving import Accepted, RequestEvent, Waiting
 from tests.gateway.fakes import Frame, kinds_of, text_of, validated
 
 OPENING = [
@@ -150,6 +150,14 @@ def test_a_load_is_told_at_once_and_then_every_second() -> None:
     assert kinds_of(feed(response, PrefillProgress(1, 5), PrefillProgress(5, 5))) == [
         "response.in_progress"
     ]
+
+
+def test_a_wait_for_room_is_told_with_its_place_and_reason() -> None:
+    """Between ``queued`` and the load; clients that don't know it ignore it."""
+    frames = feed(stream(), Accepted("m", needs_load=True), Waiting(2, "Held by x."))
+    kinds = [frame["type"] for frame in frames]
+    assert kinds == ["response.created", "response.queued", "omlx:model.waiting"]
+    assert (frames[-1]["position"], frames[-1]["reason"]) == (2, "Held by x.")
 
 
 def test_a_load_of_no_bytes_has_no_progress() -> None:
