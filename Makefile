@@ -2,6 +2,7 @@
 # make serve  the same without a console
 # make test   all checks and all tests, as CI runs them
 # make check  the checks alone
+# make soak   the pool under 100,000 random steps
 # EXTRA=cuda  on Linux with an NVIDIA card
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ EXTRA ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test check format screenshot models clean
+.PHONY: run serve test check format soak screenshot models clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/omlx-tui $(ARGS)
@@ -30,6 +31,11 @@ check: $(VENV)/test.stamp
 format: $(VENV)/test.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The pool under 100,000 random steps, another sequence each time (minutes).
+soak: $(VENV)/test.stamp
+	$(BIN)/python -m pytest tests/pool/test_properties.py \
+	  --hypothesis-profile=slow --timeout=0 $(ARGS)
 
 # The picture in README.md, of a real host that serves and evicts.
 screenshot: $(VENV)/test.stamp

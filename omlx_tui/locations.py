@@ -7,6 +7,7 @@ from pathlib import Path
 import platformdirs
 
 _APP = "omlx-tui"
+_CONFIG_NAME = "omlx-tui.toml"
 
 
 def sample_models_dir() -> Path:
@@ -14,9 +15,27 @@ def sample_models_dir() -> Path:
     return _travelling("sample_models")
 
 
+def config_files() -> tuple[Path, ...]:
+    """Where settings are looked for; the first that exists is read, and no other."""
+    return (
+        Path(_CONFIG_NAME),
+        platformdirs.user_config_path(_APP, appauthor=False) / _CONFIG_NAME,
+    )
+
+
+def state_file() -> Path:
+    """What the operator changed in the console."""
+    return platformdirs.user_state_path(_APP, appauthor=False) / "state.json"
+
+
 def log_file() -> Path:
     """Where a console writes its log, since the terminal is taken."""
     return platformdirs.user_log_path(_APP, appauthor=False) / "omlx-tui.log"
+
+
+def journal_file() -> Path:
+    """Every event, for programs; beside the log."""
+    return platformdirs.user_log_path(_APP, appauthor=False) / "journal.jsonl"
 
 
 def _travelling(name: str) -> Path:

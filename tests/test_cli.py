@@ -24,6 +24,13 @@ PROGRAM = [sys.executable, "-m", "omlx_tui"]
 runner = CliRunner()
 
 
+@pytest.fixture(autouse=True)
+def _no_settings_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither here nor in the processes that are started; platformdirs asks these first."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+
+
 def invoke(*args: str, input: str | None = None) -> object:  # noqa: A002 - the runner's own name
     return runner.invoke(app, list(args), input=input)
 
@@ -32,7 +39,7 @@ def test_the_version_and_the_help() -> None:
     """Every command is in the help."""
     assert __version__ in invoke("--version").output
     output = invoke("--help").output
-    for command in ("serve", "prompt", "models"):
+    for command in ("serve", "prompt", "models", "config"):
         assert command in output
 
 
@@ -49,7 +56,7 @@ def test_models_lists_what_was_found_and_why_not(tmp_path: Path) -> None:
     facts = json.loads(invoke("models", "--models", str(tmp_path), "--json").output)
     assert {fact["id"]: fact["is_servable"] for fact in facts} == {
         "good": True,
-        "evil\x1b[2J": False,
+        r"evil\x1b[2J": False,
     }
 
 
