@@ -67,16 +67,16 @@ class HostThread:
         return await self._ask(self._host.pool.unload(model_id, force=force))
 
     async def set_pinned(self, model_id: str, *, is_pinned: bool) -> None:
-        async def set_pinned() -> None:
-            (self._host.pool.pin if is_pinned else self._host.pool.unpin)(model_id)
-
-        await self._ask(set_pinned())
+        await self._ask(self._host.set_pinned(model_id, is_pinned=is_pinned))
 
     async def plan_load(self, model_id: str) -> LoadPlan:
         async def plan_load() -> LoadPlan:
             return self._host.pool.plan_load(model_id)
 
         return await self._ask(plan_load())
+
+    async def rescan(self) -> None:
+        await self._ask(self._host.pool.rescan())
 
     async def set_demo(self, *, is_running: bool) -> None:
         await self._ask(self._host.set_demo(is_running=is_running))

@@ -9,22 +9,22 @@ from pathlib import Path
 import structlog
 
 from omlx_tui.console.app import ConsoleApp
-from omlx_tui.host import EngineHost
+from omlx_tui.host import assemble_host
 from omlx_tui.local import HostThread
 from omlx_tui.logs import configure_logging
-from omlx_tui.settings import HostSettings
+from omlx_tui.settings import LoadedSettings
 from omlx_tui.terminal import reserved_for_console
 
 _log = structlog.get_logger(__name__)
 
 
-def run_console(settings: HostSettings, log_file: Path, *, theme: str | None = None) -> None:
+def run_console(loaded: LoadedSettings, log_file: Path, *, theme: str | None = None) -> None:
     """Start a host, draw it until the operator quits, then stop it.
 
     Raises what ``EngineHost.start`` raises, before the screen is touched.
     """
     log_stream = configure_logging(log_file)
-    host = HostThread(EngineHost(settings))
+    host = HostThread(assemble_host(loaded))
     host.start()
     try:
         with reserved_for_console(log_stream):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -80,25 +81,44 @@ async def test_a_client_sees_the_load_and_then_the_tokens(host: EngineHost) -> N
     assert kinds[-1] is Delta
 
 
-async def test_what_is_pinned_or_generating_stays(host: EngineHost) -> None:
-    """llama is pinned and cold, gemma3 speaks: phi3 finds no room, and both are still there."""
-    host.pool.pin(LLAMA)
-    await ask(host, LLAMA)
-    story = stream_prompt(host.gateway.url, STORY, model=GEMMA, max_output_tokens=400)
+async def test_a_model_that_is_generating_stays_and_its_answer_is_whole(
+    host: EngineHost,
+) -> None:
+    """There is room for one of them: phi3 waits until gemma3's story is told."""
+    host.pool.max_model_memory = 5_500_000
+    story = stream_prompt(host.gateway.url, STORY, model=GEMMA, max_output_tokens=300)
     async with aclosing(story) as events:
         while not isinstance(await anext(events), Delta):
             pass
-        with pytest.raises(PromptError) as refusal:
-            await ask(host, PHI)
-        assert refusal.value.code == "server_is_overloaded"
-        assert isinstance(await anext(events), Delta)
+        waiting = asyncio.create_task(ask(host, PHI))
+        rest = [event async for event in events]
+    assert isinstance(rest[-1], Done)
+    assert rest[-1].status in ("completed", "incomplete")
+    text, _ = await waiting
+    assert text
+    assert [event.model_id for event in evictions(host)] == [GEMMA]
+
+
+async def test_a_client_that_waits_too_long_is_told_what_blocks(
+    host: EngineHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory is pinned: the refusal has the code that clients don't hammer."""
+    options = dataclasses.replace(host.pool._options, wait_timeout_s=0.05)
+    monkeypatch.setattr(host.pool, "_options", options)
+    host.pool.max_model_memory = 5_500_000
+    host.pool.pin(LLAMA)
+    await ask(host, LLAMA)
+    with pytest.raises(PromptError) as refusal:
+        await ask(host, PHI)
+    assert refusal.value.code == "server_is_overloaded"
+    assert LLAMA in refusal.value.message
     assert evictions(host) == []
 
 
 async def test_tokens_reach_a_client_while_another_model_loads(host: EngineHost) -> None:
     """Deltas arrive between the first and the last news of the other client's load."""
     async with aclosing(
-        stream_prompt(host.gateway.url, STORY, model=GEMMA, max_output_tokens=900)
+        stream_prompt(host.gateway.url, STORY, model=GEMMA, max_output_tokens=700)
     ) as story:
         while not isinstance(await anext(story), Delta):
             pass

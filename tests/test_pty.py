@@ -31,7 +31,14 @@ class Terminal:
             sys.executable,
             ["-m", "omlx_tui", "--port", "0", "--log-file", str(log_file), *options],
             dimensions=(ROWS, COLUMNS),
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            env={
+                **os.environ,
+                "TERM": "xterm-256color",
+                "COLORTERM": "truecolor",
+                "HOME": str(log_file.parent),
+                "XDG_CONFIG_HOME": str(log_file.parent),
+                "XDG_STATE_HOME": str(log_file.parent),
+            },
             timeout=60,
         )
         self.settings_before = termios.tcgetattr(self.child.child_fd)

@@ -46,6 +46,7 @@ class ConsoleApp(App[None]):
         Binding("u", "unload", "Unload", tooltip="Unload the model at the cursor"),
         Binding("p", "pin", "Pin", tooltip="Pin it, or unpin it: a pinned model stays"),
         Binding("d", "demo", "Demo", tooltip="Start or stop a load of made-up requests"),
+        Binding("s", "rescan", "Scan", show=False, tooltip="Look into the model folders again"),
         Binding("t", "next_theme", "Theme", tooltip="Switch to the next theme"),
         Binding("question_mark", "help", "Help", key_display="?", tooltip="This page"),
         Binding("q", "quit", "Quit", tooltip="Quit; asks first while requests are live"),
@@ -164,6 +165,9 @@ class ConsoleApp(App[None]):
             is_pinned = not model.is_pinned
             command = self._source.set_pinned(model.model_id, is_pinned=is_pinned)
             self._send(command, f"{'pin' if is_pinned else 'unpin'} {model.model_id}")
+
+    def action_rescan(self) -> None:
+        self._send(self._source.rescan(), "scan the folders")
 
     def action_demo(self) -> None:
         if self._frame is not None:

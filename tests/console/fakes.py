@@ -47,6 +47,9 @@ class FakeSource:
     async def plan_load(self, model_id: str) -> LoadPlan:
         raise NotImplementedError
 
+    async def rescan(self) -> None:
+        self._note("rescan")
+
     async def set_demo(self, *, is_running: bool) -> None:
         self._note("demo", is_running)
 

@@ -85,6 +85,14 @@ async def test_demo_on_and_off() -> None:
         assert app.fake.calls == [("demo", True), ("demo", False)]
 
 
+async def test_the_folders_are_scanned_on_demand() -> None:
+    """``s`` has the host look into its folders again."""
+    async with running(fakes.loaded()) as (app, pilot):
+        await pilot.press("s")
+        await app.workers.wait_for_complete()
+        assert app.fake.calls == [("rescan",)]
+
+
 async def test_an_error_is_one_line_on_the_screen() -> None:
     """What a command raises is shown, marked as a problem, and nothing crashes."""
     async with running(fakes.loaded()) as (app, pilot):
