@@ -34,7 +34,7 @@ async def prompt(url: str, model: str, text: str = "What is the capital of Franc
 async def draw(path: Path) -> None:
     configure_logging(Path(os.devnull))
     settings = HostSettings(
-        models=(Path("sample_models"),), max_model_memory=Budget.parse("8MB"), drain_s=0
+        models=(Path("sample_models"),), max_model_memory=Budget.parse("9MB"), drain_s=0
     )
     host = EngineHost(settings)
     host.host_name = "studio"

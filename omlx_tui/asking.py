@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import aclosing
 
-from omlx_tui.client import Delta, Done, Loading, PromptError, stream_prompt
+from omlx_tui.client import Delta, Done, InLine, Loading, PromptError, stream_prompt
 
 
 async def print_answer(
@@ -32,6 +33,8 @@ async def print_answer(
         async with aclosing(answer) as events:
             async for event in events:
                 match event:
+                    case InLine(position, reason):
+                        notes.progress(f"waiting, number {position} in line: {_printable(reason)}")
                     case Loading(done, total):
                         notes.progress(f"loading the model: {done * 100 // max(total, 1)} %")
                     case Delta(piece):
@@ -68,7 +71,8 @@ class _Notes:
 
     def progress(self, text: str) -> None:
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{text}")
+            columns = shutil.get_terminal_size().columns  # what wraps can't be wiped away
+            sys.stderr.write(f"\r\x1b[K{text[: columns - 1]}")
             sys.stderr.flush()
             self._has_progress = True
 

@@ -38,6 +38,14 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
+class InLine:
+    """There is no room for the model yet: the place in the line, 1 is next, and why."""
+
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """More of the answer's text; never empty."""
 
@@ -62,7 +70,7 @@ class Done:
     model: str
 
 
-PromptEvent = Loading | Delta | Done
+PromptEvent = InLine | Loading | Delta | Done
 
 
 class PromptError(Exception):
@@ -205,6 +213,8 @@ def _event_of(frame: dict[str, Any]) -> PromptEvent | None:
         match frame["type"]:
             case "omlx:model.loading":
                 return Loading(int(frame["done_bytes"]), int(frame["total_bytes"]))
+            case "omlx:model.waiting":
+                return InLine(int(frame["position"]), str(frame["reason"]))
             case "response.output_text.delta":
                 return Delta(str(frame["delta"]))
             case "response.completed" | "response.incomplete":

@@ -13,6 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from omlx_tui.client import (
     Delta,
     Done,
+    InLine,
     Loading,
     PromptError,
     PromptEvent,
@@ -23,7 +24,7 @@ from omlx_tui.client import (
 from omlx_tui.engines.types import Finished, FinishReason, LoadProgress, TextDelta
 from omlx_tui.gateway import Gateway
 from omlx_tui.pool.errors import ModelLoadError
-from omlx_tui.pool.serving import Accepted
+from omlx_tui.pool.serving import Accepted, Waiting
 from tests.gateway.fakes import FakePool, serving
 
 
@@ -90,6 +91,19 @@ async def test_a_load_is_seen(pool: FakePool, gateway: Gateway) -> None:
     ]
     events = await collect(gateway.url, model="fake")
     assert events == [Loading(1, 4), Delta("x"), Done(Usage(1, 1, 0), "incomplete", "fake")]
+
+
+async def test_a_wait_for_room_is_an_event(pool: FakePool, gateway: Gateway) -> None:
+    """The place in the line and the reason, before the load."""
+    finished = Finished(reason=FinishReason.STOP, prompt_tokens=1, generated_tokens=1)
+    pool.scripts["fake"] = [
+        Accepted("fake", needs_load=True),
+        Waiting(1, "Held by x."),
+        TextDelta("x", 1),
+        finished,
+    ]
+    events = [event async for event in stream_prompt(gateway.url, "Hello!", model="fake")]
+    assert events[0] == InLine(1, "Held by x.")
 
 
 async def test_a_refusal_is_an_error_with_its_code(gateway: Gateway) -> None:

@@ -159,7 +159,9 @@ class EnginePool(PressureRelief):
         )
         try:
             with self.hold(model_id, timeout=self._options.wait_timeout_s) as lease:
-                async with aclosing(serve(lease, request)) as request_events:
+                async with aclosing(
+                    serve(lease, request, max_queued=self._options.max_waiting)
+                ) as request_events:
                     async for event in request_events:
                         self._requests.note(record, event)
                         yield event

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omlx_tui.engines.types import GenerationEvent, GenerationRequest, LoadProgress
+from omlx_tui.pool.errors import QueueFullError
 
 if TYPE_CHECKING:
     from omlx_tui.pool.lease import Lease
@@ -35,11 +36,14 @@ class Waiting:
 RequestEvent = Accepted | Waiting | LoadProgress | GenerationEvent
 
 
-async def serve(lease: Lease, request: GenerationRequest) -> AsyncGenerator[RequestEvent]:
+async def serve(
+    lease: Lease, request: GenerationRequest, *, max_queued: int
+) -> AsyncGenerator[RequestEvent]:
     """The events of one request on a leased model; the lease stays the caller's to give back.
 
     ``Accepted`` comes first, as soon as nothing but the load or the engine itself can still
-    refuse. Raises what loading and preparing raise.
+    refuse. Raises what loading and preparing raise, and ``QueueFullError`` if ``max_queued``
+    requests wait at the engine already.
     """
     needs_load = False
     async for news in lease.loading():
@@ -49,6 +53,9 @@ async def serve(lease: Lease, request: GenerationRequest) -> AsyncGenerator[Requ
         yield news
     # Bound once: should the operator unload it by force now, this engine says so itself.
     engine = lease.engine
+    queued = engine.stats().queued_requests
+    if queued >= max_queued:
+        raise QueueFullError(lease.model_id, queued)
     prepared = await engine.prepare(request)
     if not needs_load:
         yield Accepted(lease.model_id, needs_load=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from omlx_tui.engines import Finished, FinishReason, TextDelta
+from omlx_tui.engines import Finished, FinishReason, MemoryReading, TextDelta
 from omlx_tui.pool import (
     Accepted,
     EnginePool,
@@ -76,6 +76,15 @@ async def test_the_budget_is_checked_before_the_load_and_with_headroom(
     await load_in_turn(pool, clock, "a", "b", "c", "d")
     assert backend.unloads == ["a"]
     assert backend.most_active_bytes == 1200
+
+
+async def test_a_gauge_that_reads_low_stops_no_eviction(
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger of footprints decides, whatever MLX's figures say at the moment."""
+    monkeypatch.setattr(backend, "memory", MemoryReading)
+    await load_in_turn(pool, clock, "a", "b", "c", "d")
+    assert backend.unloads == ["a"]
 
 
 async def test_the_next_victim_is_marked(pool: EnginePool, clock: ManualClock) -> None:

@@ -19,7 +19,7 @@ from omlx_tui.pool import (
     WaitTimedOutError,
 )
 from omlx_tui.pool.options import PoolOptions
-from tests.fakes import FakeBackend, ManualClock, a_request
+from tests.fakes import FakeBackend, FakeEngine, ManualClock, a_request
 
 
 class User:
@@ -36,6 +36,20 @@ class User:
             assert engine.model_id == self.model_id
             self.has_it.set()
             await self._let_go.wait()
+
+    @staticmethod
+    def ask(pool: EnginePool, model_id: str, request_id: str) -> asyncio.Task[object]:
+        """A client's whole request; its task ends with the last event."""
+
+        async def talk() -> object:
+            request = a_request("one two three", request_id=request_id)
+            async with aclosing(pool.generate(model_id, request, client="t")) as events:
+                last: object = None
+                async for event in events:
+                    last = event
+                return last
+
+        return asyncio.create_task(talk())
 
     async def let_go(self) -> None:
         self._let_go.set()
@@ -291,3 +305,26 @@ async def test_a_load_has_a_deadline(pool: EnginePool) -> None:
         with pytest.raises(ModelLoadError, match="had not loaded"):
             await pool.get_engine("a")
         assert backend.active_bytes == pool._current_model_memory == 0
+
+
+async def test_the_queue_at_a_resident_model_is_bounded_too(pool: EnginePool) -> None:
+    """One more than may wait at the engine is refused before anything is promised to it."""
+    async with a_pool(pool, PoolOptions(max_waiting=2)) as pool:
+        engine = await pool.get_engine("a")
+        assert isinstance(engine, FakeEngine)
+        engine.decode.close()
+        engine.set_kv_budget(0)  # room for one at a time
+        clients = []
+        for number in range(3):
+            clients.append(User.ask(pool, "a", f"r{number}"))
+            while engine.stats().active_requests + engine.stats().queued_requests <= number:
+                await asyncio.sleep(0)
+        assert engine.stats().queued_requests == 2
+        with pytest.raises(QueueFullError):
+            async with aclosing(
+                pool.generate("a", a_request(request_id="more"), client="t")
+            ) as events:
+                await anext(events)
+        engine.decode.open()
+        ends = await asyncio.gather(*clients)
+        assert all(isinstance(end, Finished) for end in ends)
