@@ -6,7 +6,6 @@ import asyncio
 import platform
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 
 import psutil
@@ -17,7 +16,7 @@ from omlx_tui.demo import DemoLoad
 from omlx_tui.engines.device import Device, read_device
 from omlx_tui.gateway import Gateway
 from omlx_tui.journal import Journal
-from omlx_tui.pool import EnginePool, ModelNotFoundError, ModelNotServableError, PoolError
+from omlx_tui.pool import EnginePool, ModelNotServableError, PoolError
 from omlx_tui.pool.enforcer import EnforcerLimits, ProcessMemoryEnforcer
 from omlx_tui.pool.events import PoolEvent
 from omlx_tui.pool.process import ProcessMeter, default_process_limit_bytes
@@ -103,8 +102,7 @@ class EngineHost:
         for model_id in self._settings.pins:
             pool.pin(model_id)
         for model_id in self._extra_pins:
-            with suppress(ModelNotFoundError):
-                pool.pin(model_id)
+            pool.pin_when_found(model_id)
         gateway = Gateway(pool, self._settings.host, self._settings.port)
         try:
             await gateway.start()

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import queue
+import secrets
 import stat
 import threading
 import time
@@ -61,7 +62,7 @@ class Journal:
         self._queue: queue.Queue[PoolEvent | None] = queue.Queue(queue_size)
         self._is_closed = False
         self._lost = _Losses()
-        self._run = f"{time.time_ns() // 10**6:x}-{os.getpid():x}"
+        self._run = f"{time.time_ns() // 10**6:x}-{secrets.token_hex(4)}"
         # A daemon, because a disk that hangs for good must not keep the process from ending.
         self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
         self._thread.start()

@@ -40,6 +40,7 @@ class Admission(ModelResidency):
     ) -> None:
         super().__init__(max_model_memory, backend, options, clock=clock, wall_clock=wall_clock)
         self._line = WaitingLine(options.max_waiting)
+        self._tickets = 0
         self._requests = RequestBoard(clock)
 
     async def get_engine(self, model_id: str) -> Engine:
@@ -85,7 +86,14 @@ class Admission(ModelResidency):
             raise PoolClosedError
         if not entry.is_servable:
             raise ModelNotServableError(model_id, entry.problem)
-        lease = Lease(entry, self._make_resident, give_back=self._give_back, timeout_s=timeout)
+        self._tickets += 1
+        lease = Lease(
+            entry,
+            self._make_resident,
+            give_back=self._give_back,
+            timeout_s=timeout,
+            ticket=self._tickets,
+        )
         if entry.state is not ModelState.DRAINING or self._spare_if_replaceable(entry):
             lease.count()
         return lease
@@ -97,15 +105,17 @@ class Admission(ModelResidency):
         while not _is_granted(lease):
             if self._is_closed:
                 raise PoolClosedError
+            if self._entries.get(entry.model_id) is not entry:
+                raise ModelNotFoundError(entry.model_id, self._entries)
             if entry.state in (ModelState.DRAINING, ModelState.UNLOADING):
                 await self._until_it_has_left(lease, deadline_s)
                 continue
             lease.count()
             if entry.state is ModelState.READY:
                 break
-            if entry.engine is not None:
-                raise ModelLoadError(entry.model_id, entry.problem)
             attempt = entry.attempt
+            if entry.engine is not None and attempt is None:
+                raise ModelLoadError(entry.model_id, entry.problem)
             if attempt is None:
                 try:
                     attempt = self._begin_load_in_turn(entry, may_drain=lease.timeout_s > 0)
@@ -115,6 +125,8 @@ class Admission(ModelResidency):
                     continue
             # Who comes while a load is being cancelled waits for its end and loads anew.
             is_too_late_to_join = attempt.error is not None
+            if not is_too_late_to_join:
+                self._refuse_to_wait_for_drain(lease, attempt)
             seen = attempt.news_count
             yield attempt.progress
             await self._news_or_timeout(attempt, seen, lease, deadline_s)
@@ -128,10 +140,10 @@ class Admission(ModelResidency):
         """Wait behind those for whom this model leaves; an unload under way ends soon."""
         entry = lease.entry
         for_model = self._entries.get(entry.draining_for or "")
-        if entry.state is ModelState.UNLOADING or for_model is None or entry.is_idle():
+        if entry.state is ModelState.UNLOADING or entry.is_idle():
             await self._next_change()
             return
-        reason = self._reason_of_drain(for_model)
+        reason = self._no_room(for_model or entry, blocking=[entry])
         if lease.timeout_s <= 0:
             raise reason
         self._require_time(deadline_s, lease, reason)
@@ -160,7 +172,7 @@ class Admission(ModelResidency):
         """
         if lease.timeout_s <= 0 or reason.can_never_fit:
             raise reason
-        waiter = self._line.join(lease.entry, reason)
+        waiter = self._line.join(lease.entry, reason, lease.ticket)
         last: Waiting | None = None
         try:
             while not self._may_leave_line(waiter):
@@ -186,6 +198,8 @@ class Admission(ModelResidency):
         try:
             self._begin_load(waiter.entry, may_drain=True)
         except InsufficientMemoryError as reason:
+            if reason.can_never_fit:
+                raise
             waiter.reason = reason
             return False
         return True
@@ -198,7 +212,8 @@ class Admission(ModelResidency):
             if lease.timeout_s <= 0 or lease.entry.has_room:
                 await attempt.news_after(seen)
                 return
-            self._require_time(deadline_s, lease, self._reason_of_drain(lease.entry))
+            reason = self._no_room(lease.entry, blocking=self._victims_in_use(lease.entry))
+            self._require_time(deadline_s, lease, reason)
             loop = asyncio.get_running_loop()
             try:
                 async with asyncio.timeout(max(0.0, deadline_s - loop.time())):
@@ -220,16 +235,26 @@ class Admission(ModelResidency):
         except TimeoutError:
             return
 
-    def _reason_of_drain(self, entry: EngineEntry) -> InsufficientMemoryError:
-        """Why a load that waits for its victims has no room."""
-        leaving = [victim for victim in self._condemned_for(entry) if not victim.is_idle()]
+    def _refuse_to_wait_for_drain(self, lease: Lease, attempt: LoadAttempt) -> None:
+        """A caller who does not wait joins no load that waits for models in use."""
+        in_use = self._victims_in_use(lease.entry)
+        if lease.timeout_s <= 0 and attempt.may_drain and in_use:
+            raise self._no_room(lease.entry, blocking=in_use)
+
+    def _victims_in_use(self, entry: EngineEntry) -> list[EngineEntry]:
+        return [victim for victim in self._condemned_for(entry) if not victim.is_idle()]
+
+    def _no_room(
+        self, entry: EngineEntry, *, blocking: list[EngineEntry]
+    ) -> InsufficientMemoryError:
+        """Why a model that waits for others to leave has no room yet."""
         return InsufficientMemoryError(
             entry.model_id,
             needed_bytes=entry.footprint_bytes,
             budget_bytes=self.max_model_memory,
             free_bytes=max(0, self.max_model_memory - self._current_model_memory),
             freeable_bytes=0,
-            blocking=tuple(victim.model_id for victim in leaving),
+            blocking=tuple(other.model_id for other in blocking),
         )
 
     def _known_entry(self, model_id: str) -> EngineEntry:

@@ -31,6 +31,8 @@ class Catalogue:
         self._options = options
         self._raise_to_fp32 = raise_to_fp32
         self._cache = ExaminationCache()
+        # What was said of models that are away; a disk may be mounted again.
+        self._kept: dict[str, tuple[bool, float]] = {}
 
     def add_root(self, root: Path) -> Path:
         """Look there too from now on.
@@ -69,19 +71,27 @@ class Catalogue:
         for model_id in [each for each in entries if each not in discovery.models]:
             entry = entries[model_id]
             if entry.engine is None and entry.attempt is None and entry.leases == 0:
+                self._kept[model_id] = (entry.is_pinned, entry.ttl_s)
                 del entries[model_id]
             else:
                 entry.is_servable, entry.problem = False, "its folder has gone"
         return changes
 
+    def remember_pin(self, model_id: str) -> None:
+        """Pin a model that is not there, should it come."""
+        self._kept[model_id] = (True, self._options.ttl_of(model_id))
+
     def _new_entry(self, model: FoundModel) -> EngineEntry:
+        default = (False, self._options.ttl_of(model.model_id))
+        is_pinned, ttl_s = self._kept.pop(model.model_id, default)
         return EngineEntry(
+            is_pinned=is_pinned,
             model_id=model.model_id,
             path=model.path,
             model_type=model.model_type,
             weights_bytes=model.weights_bytes,
             headroom_share=self._options.headroom_share,
-            ttl_s=self._options.ttl_of(model.model_id),
+            ttl_s=ttl_s,
             is_servable=not model.problem,
             problem=model.problem,
         )
@@ -92,8 +102,9 @@ def _update(entry: EngineEntry, model: FoundModel) -> None:
     entry.path = model.path
     entry.model_type = model.model_type
     entry.is_servable = not model.problem
+    entry.problem = model.problem
     entry.failures, entry.retry_at_s = 0, 0.0
-    if entry.state in (ModelState.UNLOADED, ModelState.FAILED) and entry.engine is None:
+    entry.found_bytes = model.weights_bytes
+    if entry.engine is None and entry.attempt is None:
         entry.state = ModelState.UNLOADED
-        entry.weights_bytes, entry.weights_measured = model.weights_bytes, False
-        entry.problem = model.problem
+        entry.forget_measure()

@@ -16,7 +16,8 @@ from omlx_tui.pool.snapshot import ModelState
 class LoadAttempt:
     """One load in flight, shared by all who wait for it.
 
-    ``may_drain`` says that it waits for victims in use instead of sparing them.
+    ``may_drain`` says that it waits for victims in use instead of sparing them; ``is_lost``, that
+    the thread which loaded it has died.
     """
 
     def __init__(self, total_bytes: int, *, may_drain: bool) -> None:
@@ -25,6 +26,7 @@ class LoadAttempt:
         self.error: PoolError | None = None
         self.task: asyncio.Task[Engine] | None = None
         self.news_count = 0
+        self.is_lost = False
         self._news = asyncio.Event()
 
     async def news_after(self, seen: int) -> None:
@@ -58,6 +60,7 @@ class EngineEntry:
         draining_for: the model this one makes room for, while DRAINING or UNLOADING.
         problem: why it can't be served, or why its last load failed.
         load_number: counts all loads of the pool, to tell older from newer ones.
+        found_bytes: the estimate for files that changed while it was in memory; None if none did.
         failures: loads that failed in a row.
         retry_at_s: the pool's clock before which a failed load is not tried again.
     """
@@ -81,6 +84,7 @@ class EngineEntry:
     draining_for: str | None = None
     problem: str = ""
     load_number: int = 0
+    found_bytes: int | None = None
     failures: int = 0
     retry_at_s: float = 0.0
 
@@ -135,6 +139,12 @@ class EngineEntry:
             return self.engine.has_active_requests()
         except Exception:  # noqa: BLE001 - the safe answer is the only one that matters
             return True
+
+    def forget_measure(self) -> None:
+        """Not in memory any more: what counts is what its files say, if they have changed."""
+        if self.found_bytes is not None:
+            self.weights_bytes, self.weights_measured = self.found_bytes, False
+            self.found_bytes = None
 
     def is_idle(self) -> bool:
         """Whether nobody uses it."""

@@ -21,6 +21,7 @@ class Lease:
 
     Attributes:
         timeout_s: how long to wait for room; 0 means not at all.
+        ticket: rises with each lease of the pool; who came earlier is served earlier.
         is_counted: whether the entry counts it. One taken while its model drains for somebody
             else lines up behind that one first.
     """
@@ -32,9 +33,11 @@ class Lease:
         *,
         give_back: Callable[[EngineEntry], None],
         timeout_s: float,
+        ticket: int,
     ) -> None:
         self.entry = entry
         self.timeout_s = timeout_s
+        self.ticket = ticket
         self.is_counted = False
         self._load = load
         self._give_back = give_back

@@ -114,7 +114,7 @@ class EnginePool(PressureRelief):
         await watch(
             self._catalogue.look,
             follow,
-            known=self._catalogue.seen,
+            known=lambda: self._catalogue.seen,
             interval_seconds=interval_s,
         )
 
@@ -137,6 +137,13 @@ class EnginePool(PressureRelief):
         """Never evict this model; it stays until the operator unloads it."""
         self._set_pinned(self._known_entry(model_id), is_pinned=True)
 
+    def pin_when_found(self, model_id: str) -> None:
+        """Pin a model now, or when its folder appears."""
+        if model_id in self._entries:
+            self.pin(model_id)
+        else:
+            self._catalogue.remember_pin(model_id)
+
     def unpin(self, model_id: str) -> None:
         self._set_pinned(self._known_entry(model_id), is_pinned=False)
 
@@ -150,6 +157,7 @@ class EnginePool(PressureRelief):
         Ends after exactly one ``Finished``, unless it raises what ``get_engine`` or the engine's
         ``prepare`` raise; before ``Accepted`` nothing has been started for it.
         """
+        model_id = self._options.aliases.get(model_id, model_id)
         record = self._requests.open(request.request_id, model_id, client)
         self._emit(
             events.RequestStarted,
@@ -214,8 +222,13 @@ class EnginePool(PressureRelief):
             ModelLoadError: the engine did not go; its bytes stay counted.
         """
         entry = self._known_entry(model_id)
-        if entry.state is not ModelState.READY:
+        if entry.state not in (ModelState.READY, ModelState.DRAINING):
             return await self.unload(model_id, force=True)
+        # Goes on without the caller, as an unload does.
+        return await asyncio.shield(self._spawn(self._drain(entry)))
+
+    async def _drain(self, entry: EngineEntry) -> int:
+        entry.draining_for = None  # also one that leaves for a load: the operator's word stands
         self._set_state(entry, ModelState.DRAINING)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.drain_timeout_s):
@@ -230,7 +243,11 @@ class EnginePool(PressureRelief):
         self._known_entry(model_id).ttl_s = ttl_s
 
     async def expire_idle(self) -> None:
-        """Unload whoever's TTL has run out. Called from time to time."""
+        """Unload whoever's TTL has run out, or whom a lowered budget has no room for any more.
+
+        Called from time to time.
+        """
+        await self._trim_to_budget()
         for entry in lru_order(self._entries.values()):
             if entry.ttl_left_s(self._clock()) == 0:
                 await self._unload_engine(entry, reason=f"idle for {entry.ttl_s:.0f} s")
@@ -246,11 +263,14 @@ class EnginePool(PressureRelief):
         self._emit(events.BudgetChanged, budget_bytes=budget_bytes)
         self._recheck_claims()
         self._announce_change()
+        await self._trim_to_budget()
+
+    async def _trim_to_budget(self) -> None:
         while self._current_model_memory > self.max_model_memory:
             victim = self._find_lru_victim()
             if victim is None:
                 return
-            await self._unload_engine(victim, reason="the budget was lowered")
+            await self._unload_engine(victim, reason="over the budget")
 
     def plan_load(self, model_id: str) -> LoadPlan:
         """What loading a model now would evict, in which order, and whether it would fit.
@@ -296,6 +316,7 @@ class EnginePool(PressureRelief):
     async def close(self) -> None:
         """End every request, load and engine, and the backend's threads. Idempotent."""
         self._is_closed = True
+        self._announce_change()
         for entry in self._entries.values():
             self._cancel_load(entry, PoolClosedError())
         await self._until(lambda: not any(entry.attempt for entry in self._entries.values()))

@@ -44,7 +44,8 @@ class ProcessMeter:
         memory = self._mlx_memory()
         mlx_bytes = memory.active_bytes + memory.cache_bytes
         rest_bytes = max(0, self._process.memory_info().rss - mlx_bytes)
-        self._rest_bytes = min(rest_bytes, self._rest_bytes or rest_bytes)
+        known_bytes = rest_bytes if self._rest_bytes is None else self._rest_bytes
+        self._rest_bytes = min(rest_bytes, known_bytes)
         return ProcessReading(
             process_bytes=mlx_bytes + self._rest_bytes,
             available_bytes=psutil.virtual_memory().available,

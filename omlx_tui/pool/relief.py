@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from omlx_tui.pool import events
 from omlx_tui.pool.admission import Admission
 from omlx_tui.pool.enforcer import PressureLevel
 from omlx_tui.pool.errors import LoadCancelledError, ModelLoadError
 from omlx_tui.pool.eviction import lru_order
 from omlx_tui.pool.process import ProcessReading, trim_heap
+
+# How long an aborted request may take to be gone.
+_ABORT_S = 2.0
 
 
 class PressureRelief(Admission):
@@ -56,9 +62,12 @@ class PressureRelief(Admission):
             request_id = self._requests.newest_of(entry.model_id)
             if entry.engine is not None and request_id is not None:
                 entry.engine.abort(request_id)
-                while self._requests.is_live(request_id):
-                    await self._next_change()
-                return True
+                # Bounded: its client may be slow to fetch the end, and other chores wait.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_ABORT_S):
+                        while self._requests.is_live(request_id):
+                            await self._next_change()
+                return not self._requests.is_live(request_id)
         return False
 
     def _gave_back(self, what: str, freed_bytes: int) -> bool:

@@ -20,6 +20,9 @@ from omlx_tui.pool.snapshot import RequestSnapshot, RequestState
 _RATE_WINDOW_S = 3.0
 
 
+_AT_THE_ENGINE = (RequestState.QUEUED, RequestState.PREFILL, RequestState.DECODE)
+
+
 class RateMeter:
     """Tokens per second over the last few seconds."""
 
@@ -141,8 +144,12 @@ class RequestBoard:
         return request_id in self._live
 
     def newest_of(self, model_id: str) -> str | None:
-        """The id of a model's newest live request."""
-        ids = [r.request_id for r in self._live.values() if r.model_id == model_id]
+        """The id of a model's newest request that its engine works on."""
+        ids = [
+            record.request_id
+            for record in self._live.values()
+            if record.model_id == model_id and record.state in _AT_THE_ENGINE
+        ]
         return ids[-1] if ids else None
 
     def tokens_per_s(self, model_id: str) -> float:

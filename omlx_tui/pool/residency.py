@@ -88,13 +88,22 @@ class ModelResidency(PoolCore):
         self._take_measure(entry, engine.weights_bytes)
         engine.set_kv_budget(entry.headroom_bytes)
         entry.reserved_bytes = entry.footprint_bytes
+        attempt.may_drain = False  # over the budget already: nobody's answer is waited for
         try:
             # What was measured may be more than what was estimated.
             await self._ensure_memory_available(entry, attempt)
         except BaseException:
-            await self._backend.unload(engine)
+            await self._give_up_engine(entry, engine)
             raise
         return engine
+
+    async def _give_up_engine(self, entry: EngineEntry, engine: Engine) -> None:
+        """Unload what was loaded in vain; if it does not go, its bytes stay counted."""
+        try:
+            await self._backend.unload(engine)
+        except Exception as error:
+            entry.engine = engine
+            raise ModelLoadError(entry.model_id, f"it did not unload ({error})") from error
 
     async def _load_before_deadline(self, spec: ModelSpec, attempt: LoadAttempt) -> Engine:
         timeout_s = self._options.load_timeout_s
@@ -169,6 +178,8 @@ class ModelResidency(PoolCore):
         entry.reserved_bytes = 0
         entry.has_room = False
         failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if failure is None and attempt.is_lost:
+            failure = EngineLostError(self._engine_problem)
         if failure is None:
             entry.engine = task.result()
             entry.failures = 0
@@ -190,6 +201,8 @@ class ModelResidency(PoolCore):
     ) -> None:
         if attempt.error is None:
             attempt.error = _load_error(entry.model_id, failure)
+        if entry.engine is None:
+            entry.forget_measure()
         if isinstance(attempt.error, ModelLoadError):
             entry.problem = attempt.error.reason
             self._postpone_retry(entry)
@@ -243,8 +256,13 @@ class ModelResidency(PoolCore):
             reason=reason,
             lost=tuple(entry.model_id for entry in lru_order(lost)),
         )
+        for entry in self._entries.values():
+            if entry.attempt is not None and entry.has_room:
+                entry.attempt.is_lost = True
+                self._cancel_load(entry, LoadCancelledError(entry.model_id, self._engine_problem))
         for entry in lost:
             entry.engine = None
+            entry.forget_measure()
             entry.draining_for = None
             self._set_state(entry, ModelState.UNLOADED)
 
@@ -305,7 +323,11 @@ class ModelResidency(PoolCore):
 
         One that finds none is given up; who waits for it lines up again.
         """
-        planned = [e for e in self._entries.values() if e.attempt and not e.has_room]
+        planned = [
+            entry
+            for entry in self._entries.values()
+            if entry.attempt and not entry.attempt.error and not entry.has_room
+        ]
         for entry in sorted(planned, key=lambda each: -each.load_number):
             if sum(each.claimed_bytes for each in self._entries.values()) <= self.max_model_memory:
                 return
@@ -335,6 +357,8 @@ class ModelResidency(PoolCore):
             if entry.engine is None:
                 return 0  # the thread that held it has died, and its memory with it
             entry_problem = f"it did not unload ({_one_line(error)}); restart to free its memory"
+        if entry.engine is not engine:
+            return 0  # lost with its thread meanwhile, and perhaps loaded anew
         entry.draining_for = None
         entry.problem = entry_problem
         if entry_problem:
@@ -342,6 +366,7 @@ class ModelResidency(PoolCore):
             self._emit(events.UnloadFailed, model_id=entry.model_id, reason=entry_problem)
             raise ModelLoadError(entry.model_id, entry_problem)
         entry.engine = None
+        entry.forget_measure()
         self._set_state(entry, ModelState.UNLOADED)
         took_s = self._clock() - started_s
         if for_model_id is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ class Waiter:
 
     entry: EngineEntry
     reason: InsufficientMemoryError
+    ticket: int
 
 
 class WaitingLine:
@@ -33,16 +35,16 @@ class WaitingLine:
     def __iter__(self) -> Iterator[Waiter]:
         return iter(self._waiters)
 
-    def join(self, entry: EngineEntry, reason: InsufficientMemoryError) -> Waiter:
-        """Line up behind everybody.
+    def join(self, entry: EngineEntry, reason: InsufficientMemoryError, ticket: int) -> Waiter:
+        """Line up by ticket, so that a wait behind a drain costs nobody their place.
 
         Raises:
             QueueFullError: the line is as long as it may be.
         """
         if len(self._waiters) >= self._max_waiting:
             raise QueueFullError(entry.model_id, len(self._waiters))
-        waiter = Waiter(entry, reason)
-        self._waiters.append(waiter)
+        waiter = Waiter(entry, reason, ticket)
+        bisect.insort(self._waiters, waiter, key=lambda each: each.ticket)
         return waiter
 
     def leave(self, waiter: Waiter) -> None:

@@ -26,12 +26,12 @@ async def watch(
     look: Callable[[], Discovery],
     on_change: Callable[[Discovery, Changes], None],
     *,
-    known: Discovery,
+    known: Callable[[], Discovery],
     interval_seconds: float = 2.0,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Look again and again, and report what differs from what was reported last, until cancelled.
+    """Look again and again, and report what differs from what the caller has, until cancelled.
 
     A difference is reported when two looks in a row agree, so a model that is being copied or
     a root that is away for a moment is one report, or none. A root that vanishes takes its
@@ -42,12 +42,12 @@ async def watch(
             an ``OSError`` nothing is concluded from that look; other errors end the watch.
         on_change: called on the loop, with what was found and what differs from before; the
             changes are empty if only warnings differ. What it raises ends the watch.
-        known: what the caller has already.
+        known: what the caller has at the moment; it may look by itself in between.
         interval_seconds: between two looks; longer when a look takes long.
 
     Cancelling ends it at once. A look under way goes on in its thread and is not heard.
     """
-    latest = known
+    latest = known()
     looks_to_settle = 0
     pause_seconds = interval_seconds
     while True:
@@ -62,11 +62,11 @@ async def watch(
             pause_seconds = max(interval_seconds, look_seconds / _MOST_SHARE_OF_TIME)
         has_settled = seen == latest
         latest = seen
-        if seen == known:
+        had = known()
+        if seen == had:
             looks_to_settle = 0
             continue
         looks_to_settle += 1
         if has_settled or looks_to_settle >= _MOST_LOOKS_TO_SETTLE:
-            on_change(seen, diff(known, seen))
-            known = seen
+            on_change(seen, diff(had, seen))
             looks_to_settle = 0

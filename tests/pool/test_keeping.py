@@ -238,3 +238,114 @@ async def test_an_unknown_name_is_no_alias(pool: EnginePool) -> None:
     """Commands on it say so."""
     with pytest.raises(ModelNotFoundError):
         pool.set_ttl("nobody", 5)
+
+
+async def test_a_model_that_comes_back_keeps_what_was_said_of_it(
+    pool: EnginePool, models: Path
+) -> None:
+    """Pin and TTL; and one that was pinned before it was ever there is pinned when it comes."""
+    pool.pin("a")
+    pool.set_ttl("a", 77)
+    pool.pin_when_found("new")
+    (models / "a").rename(models / ".a")
+    await pool.rescan()
+    assert "a" not in pool._entries
+    (models / ".a").rename(models / "a")
+    write_model(models / "new")
+    await pool.rescan()
+    assert (pool._entries["a"].is_pinned, pool._entries["a"].ttl_s) == (True, 77)
+    assert pool._entries["new"].is_pinned
+
+
+async def test_files_that_change_while_a_model_is_loaded_count_from_its_next_load(
+    pool: EnginePool, models: Path, clock: ManualClock
+) -> None:
+    """What is in memory keeps its measured size; after the unload the new files' size counts."""
+    await fill(pool, clock, "a")
+    shutil.rmtree(models / "a")
+    write_model(models / "a", weights_bytes=800)
+    await pool.rescan()
+    entry = pool._entries["a"]
+    assert (entry.weights_bytes, entry.problem) == (400, "")
+    await pool.unload("a")
+    assert (entry.weights_bytes, entry.weights_measured) == (800, False)
+
+
+async def test_who_waits_for_a_model_that_goes_away_is_told(
+    pool: EnginePool, models: Path, clock: ManualClock
+) -> None:
+    """Its entry is gone while a caller stands behind a drain: no orphan is loaded."""
+    async with pool.lease("a"):
+        drain = asyncio.create_task(pool.drain("a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        late = pool.hold("a", timeout=30)
+        shutil.rmtree(models / "a")
+    await drain
+    await pool.rescan()
+    with pytest.raises(ModelNotFoundError):
+        async for _ in late.loading():
+            pass
+    late.__exit__(None, None, None)
+    assert pool._current_model_memory == 0
+
+
+async def test_engines_lost_while_a_load_ends_are_no_ready_model(
+    pool: EnginePool, backend: FakeBackend
+) -> None:
+    """The load had its engine, the thread died before the pool had settled it."""
+    loading = asyncio.create_task(pool.get_engine("a"))
+    while not (pool._entries["a"].attempt and pool._entries["a"].has_room):
+        await asyncio.sleep(0)
+    attempt = pool._entries["a"].attempt
+    assert attempt is not None
+    assert attempt.task is not None
+    while not attempt.task.done():
+        await asyncio.sleep(0)
+    backend.lose_engines("killed")
+    with pytest.raises(LoadCancelledError, match="killed"):
+        await loading
+    assert pool._entries["a"].state is ModelState.UNLOADED
+    assert (await pool.get_engine("a")).model_id == "a"
+
+
+async def test_an_engine_loaded_in_vain_that_does_not_go_stays_counted(
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock
+) -> None:
+    """Measured too large, and its unload fails: failed, with its bytes in the ledger."""
+    pool.pin("b")
+    pool.pin("c")
+    await fill(pool, clock, "b", "c")
+    backend.measured_bytes["a"] = 600
+    backend.unload_failures["a"] = "stuck"
+    with pytest.raises(ModelLoadError, match="stuck"):
+        await pool.get_engine("a")
+    entry = pool._entries["a"]
+    assert (entry.state, entry.held_bytes) == (ModelState.FAILED, 750)
+
+
+async def test_a_lowered_budget_is_kept_as_models_fall_idle(
+    pool: EnginePool, backend: FakeBackend, clock: ManualClock
+) -> None:
+    """What was in use then leaves at the next round of housekeeping."""
+    await fill(pool, clock, "b")
+    async with pool.lease("a"), pool.lease("b"), pool.lease("c"):
+        await pool.set_budget(1000)
+        assert backend.unloads == []
+        clock.advance(1)
+    await pool.expire_idle()
+    assert len(backend.unloads) == 1
+    assert pool._current_model_memory == 1000
+
+
+async def test_an_aliased_request_is_counted_for_its_model(
+    models: Path, backend: FakeBackend
+) -> None:
+    """In the records, the rates and the events it has the model's own id."""
+    pool = EnginePool(5000, backend=backend, options=PoolOptions(aliases={"small": "a"}))
+    pool.discover_models(models)
+    async with aclosing(pool.generate("small", a_request(), client="t")) as events:
+        await anext(events)
+        (request,) = pool.snapshot().requests
+        assert request.model_id == "a"
+    await pool.close()

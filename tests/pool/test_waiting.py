@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 
-from omlx_tui.engines import Finished
+from omlx_tui.engines import Finished, FinishReason
 from omlx_tui.pool import (
     Accepted,
     EnginePool,
     InsufficientMemoryError,
+    ModelLoadError,
     ModelState,
+    PoolClosedError,
     QueueFullError,
     Waiting,
     WaitTimedOutError,
@@ -276,8 +278,6 @@ async def test_a_failing_model_is_not_loaded_in_a_loop(
     pool: EnginePool, backend: FakeBackend, clock: ManualClock
 ) -> None:
     """After each failure the pause doubles; the operator may try at once."""
-    from omlx_tui.pool import ModelLoadError
-
     backend.load_failures["a"] = "broken"
     for pause_s in (5, 10, 20):
         with pytest.raises(ModelLoadError, match="broken"):
@@ -296,8 +296,6 @@ async def test_a_failing_model_is_not_loaded_in_a_loop(
 
 async def test_a_load_has_a_deadline(pool: EnginePool) -> None:
     """It is given up, said so, and holds nothing."""
-    from omlx_tui.pool import ModelLoadError
-
     async with a_pool(pool, PoolOptions(load_timeout_s=0.01)) as pool:
         backend = pool._backend
         assert isinstance(backend, FakeBackend)
@@ -328,3 +326,132 @@ async def test_the_queue_at_a_resident_model_is_bounded_too(pool: EnginePool) ->
         engine.decode.open()
         ends = await asyncio.gather(*clients)
         assert all(isinstance(end, Finished) for end in ends)
+
+
+async def test_a_wait_behind_a_drain_costs_nobody_their_place(pool: EnginePool) -> None:
+    """``a`` is in use and there is room for one: b, a, c, d come, and are served like that."""
+    pool.max_model_memory = 500
+    holder = User(pool, "a")
+    await holder.has_it.wait()
+    served: list[str] = []
+
+    async def use(model_id: str) -> None:
+        async with pool.lease(model_id, timeout=30):
+            served.append(model_id)
+            await settle(2)
+
+    waiting = []
+    for model_id in "bacd":
+        waiting.append(asyncio.create_task(use(model_id)))
+        await settle()
+    await holder.let_go()
+    await asyncio.gather(*waiting)
+    assert served == ["b", "a", "c", "d"]
+
+
+async def test_who_does_not_wait_joins_no_wait(pool: EnginePool) -> None:
+    """``get_engine`` raises at once though somebody else's load waits for a drain."""
+    holder = User(pool, "a")
+    await holder.has_it.wait()
+    large = User(pool, "large")
+    await settle()
+    for model_id in ("large", "a"):
+        with pytest.raises(InsufficientMemoryError):
+            await pool.get_engine(model_id)
+    await holder.let_go()
+    await large.has_it.wait()
+    await large.let_go()
+
+
+async def test_who_can_never_fit_any_more_leaves_the_line(pool: EnginePool) -> None:
+    """The budget falls below the head's need: it is told, and those behind it go on."""
+    pool.pin("a")
+    holder = User(pool, "a")
+    await holder.has_it.wait()
+    large = User(pool, "large")
+    await settle()
+    small = User(pool, "b")
+    await settle()
+    await pool.set_budget(1000)
+    with pytest.raises(InsufficientMemoryError):
+        await large.task
+    await small.has_it.wait()
+    for user in (small, holder):
+        await user.let_go()
+
+
+async def test_closing_wakes_the_line(pool: EnginePool, backend: FakeBackend) -> None:
+    """Also when no state changes any more."""
+    pool.max_model_memory = 500
+    await pool.get_engine("a")
+    backend.unload_failures["a"] = "stuck"
+    with suppress(ModelLoadError):
+        await pool.unload("a")
+    waiting = User(pool, "b")
+    await settle()
+    await pool.close()
+    with pytest.raises(PoolClosedError):
+        await waiting.task
+
+
+async def test_an_operators_drain_lets_requests_end_and_others_line_up(
+    pool: EnginePool, backend: FakeBackend
+) -> None:
+    """Asked for twice, it is still a drain; who comes meanwhile is served by a new load."""
+    holder = User(pool, "a")
+    await holder.has_it.wait()
+    drains = [asyncio.create_task(pool.drain("a")) for _ in range(2)]
+    await settle()
+    late = User(pool, "a")
+    await settle()
+    assert not late.has_it.is_set()
+    with pytest.raises(InsufficientMemoryError):
+        await pool.get_engine("a")
+    assert backend.unloads == []
+    await holder.let_go()
+    assert sorted(await asyncio.gather(*drains)) == [0, 400]
+    await late.has_it.wait()
+    await late.let_go()
+    assert backend.loads == ["a", "a"]
+
+
+async def test_a_drain_goes_on_without_its_caller(pool: EnginePool) -> None:
+    """Whoever asked for it may go; the model leaves all the same."""
+    holder = User(pool, "a")
+    await holder.has_it.wait()
+    drain = asyncio.create_task(pool.drain("a"))
+    await settle()
+    drain.cancel()
+    await holder.let_go()
+    await pool._until(lambda: pool._entries["a"].state is ModelState.UNLOADED)
+
+
+async def test_a_drain_has_a_deadline(pool: EnginePool, backend: FakeBackend) -> None:
+    """What still runs then is aborted, with its terminal event."""
+    async with a_pool(pool, PoolOptions(drain_timeout_s=0.01)) as pool:
+        engine = await pool.get_engine("a")
+        assert isinstance(engine, FakeEngine)
+        engine.decode.close()
+        client = User.ask(pool, "a", "r")
+        while not engine.active:
+            await asyncio.sleep(0)
+        assert await pool.drain("a") == 400
+        end = await client
+        assert isinstance(end, Finished)
+        assert end.reason is FinishReason.ABORTED
+
+
+async def test_a_load_that_measured_larger_does_not_wait_for_others(
+    pool: EnginePool, backend: FakeBackend
+) -> None:
+    """It is over the budget already: given up at once, its waiters line up with the real size."""
+    pool.max_model_memory = 1000
+    holder = User(pool, "a")
+    await holder.has_it.wait()
+    backend.measured_bytes["b"] = 600
+    with pytest.raises(WaitTimedOutError):
+        async with pool.lease("b", timeout=0.05):
+            pass
+    assert pool._current_model_memory <= 1000
+    assert pool._entries["b"].footprint_bytes == 750
+    await holder.let_go()

@@ -28,16 +28,21 @@ class Watched:
         self._cache = ExaminationCache()
         self._go_on = asyncio.Event()
         self._is_pausing = asyncio.Event()
+        self.known = self.find()
         self.task = asyncio.create_task(
             watch(
                 lambda: self.look(),
-                lambda seen, changes: self.reports.append((seen, changes)),
-                known=self.find(),
+                self.take_over,
+                known=lambda: self.known,
                 interval_seconds=2.0,
                 sleep=self._sleep,
                 clock=lambda: self.now,
             )
         )
+
+    def take_over(self, seen: Discovery, changes: Changes) -> None:
+        self.known = seen
+        self.reports.append((seen, changes))
 
     def find(self) -> Discovery:
         return find_all([self.root], raise_to_fp32=False, cache=self._cache)
@@ -200,3 +205,13 @@ async def test_cancelling_ends_it_at_once_and_nothing_is_reported(watched: Watch
     may_end.set()
     await looking
     assert watched.reports == []
+
+
+async def test_a_look_by_the_caller_in_between_is_known(watched: Watched) -> None:
+    """The operator rescans during a short absence; the model's return is a change again."""
+    write_model(watched.root / "m")
+    assert await watched.pass_looks(3) == ["+m"]
+    (watched.root / "m").rename(watched.root / ".m")
+    watched.known = watched.find()
+    (watched.root / ".m").rename(watched.root / "m")
+    assert await watched.pass_looks(3) == ["+m"]
