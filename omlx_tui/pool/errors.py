@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Iterable
 
+from omlx_tui.engines.errors import EngineLostError
 from omlx_tui.sizes import format_bytes
 
 
@@ -169,3 +171,20 @@ class QueueFullError(PoolError):
         self.model_id = model_id
         self.waiting = waiting
         super().__init__(f"{waiting} request(s) wait already; try {model_id} again later.")
+
+
+def load_error(model_id: str, failure: BaseException) -> PoolError:
+    """What to tell those who waited for a load that ended like this."""
+    if isinstance(failure, asyncio.CancelledError):
+        return LoadCancelledError(model_id)
+    if isinstance(failure, PoolError):
+        return failure
+    if isinstance(failure, EngineLostError):
+        # No fault of the model: the next request tries again at once.
+        return LoadCancelledError(model_id, one_line(failure))
+    return ModelLoadError(model_id, one_line(failure))
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message without its line breaks, or its name if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__

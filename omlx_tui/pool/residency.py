@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
-from typing import TypeVar
 
 from omlx_tui.engines.base import Engine
 from omlx_tui.engines.errors import EngineLostError
@@ -23,11 +22,11 @@ from omlx_tui.pool.errors import (
     ModelLoadError,
     PoolClosedError,
     PoolError,
+    load_error,
+    one_line,
 )
 from omlx_tui.pool.eviction import has_physical_room, lru_order, plan_eviction
 from omlx_tui.pool.snapshot import ModelState
-
-T = TypeVar("T")
 
 # An estimate further off than this is worth an event.
 _ESTIMATE_TOLERANCE = 0.05
@@ -200,7 +199,7 @@ class ModelResidency(PoolCore):
         self, entry: EngineEntry, attempt: LoadAttempt, failure: BaseException
     ) -> None:
         if attempt.error is None:
-            attempt.error = _load_error(entry.model_id, failure)
+            attempt.error = load_error(entry.model_id, failure)
         if entry.engine is None:
             entry.forget_measure()
         if isinstance(attempt.error, ModelLoadError):
@@ -356,7 +355,7 @@ class ModelResidency(PoolCore):
         except Exception as error:  # noqa: BLE001 - whatever it is, the bytes stay counted
             if entry.engine is None:
                 return 0  # the thread that held it has died, and its memory with it
-            entry_problem = f"it did not unload ({_one_line(error)}); restart to free its memory"
+            entry_problem = f"it did not unload ({one_line(error)}); restart to free its memory"
         if entry.engine is not engine:
             return 0  # lost with its thread meanwhile, and perhaps loaded anew
         entry.draining_for = None
@@ -398,18 +397,3 @@ class ModelResidency(PoolCore):
         if entry.leases == 0:
             self._cancel_load(entry, LoadCancelledError(entry.model_id))
         self._announce_change()
-
-
-def _load_error(model_id: str, failure: BaseException) -> PoolError:
-    if isinstance(failure, asyncio.CancelledError):
-        return LoadCancelledError(model_id)
-    if isinstance(failure, PoolError):
-        return failure
-    if isinstance(failure, EngineLostError):
-        # No fault of the model: the next request tries again at once.
-        return LoadCancelledError(model_id, _one_line(failure))
-    return ModelLoadError(model_id, _one_line(failure))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
