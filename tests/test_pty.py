@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 
 import pexpect
@@ -15,8 +18,10 @@ import psutil
 import pyte
 import pytest
 
+from omlx_tui.client import PromptError, stream_prompt
+
 COLUMNS, ROWS = 120, 40
-STORY = "Tell me a story about a fox and a lantern."
+SLOWEST = "gemma3-2.6m-4bit"
 
 
 class Terminal:
@@ -101,6 +106,28 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal.child.close(force=True)
 
 
+@contextmanager
+def stories(url: str, *, count: int) -> Iterator[None]:
+    """Clients that wait for a long story each, one after the other: somebody is always live."""
+
+    async def listen() -> None:
+        with suppress(PromptError):
+            story = stream_prompt(url, "Tell me a long story about a fox.", model=SLOWEST)
+            async with aclosing(story) as events:
+                async for _ in events:
+                    pass
+
+    async def listen_to_all() -> None:
+        await asyncio.gather(*(listen() for _ in range(count)))
+
+    audience = threading.Thread(target=asyncio.run, args=(listen_to_all(),))
+    audience.start()
+    try:
+        yield
+    finally:
+        audience.join()
+
+
 def test_prompts_evict_before_the_operators_eyes_and_quitting_leaves_nothing(
     terminal: Terminal,
 ) -> None:
@@ -112,6 +139,7 @@ def test_prompts_evict_before_the_operators_eyes_and_quitting_leaves_nothing(
     terminal.see("evicted llama-1m-fp32 for phi3-1m-bf16")
     terminal.see("freed 3.")
     assert len(process.children(recursive=True)) == 0
+    terminal.see("No requests")  # else it would ask
     terminal.child.send("q")
     assert terminal.end() == 0
     terminal.assert_restored()
@@ -132,18 +160,17 @@ def test_keys_steer_the_pool(terminal: Terminal) -> None:
 
 
 def test_ctrl_c_asks_while_requests_are_live(terminal: Terminal) -> None:
-    """The demo runs: Ctrl+C asks, no is the default, yes ends host and demo."""
-    terminal.child.send("d")
-    terminal.see("1 live")
-    terminal.child.send("\x03")
-    terminal.see("Quit omlx-tui?")
-    terminal.child.send("\r")
-    terminal.see(lambda text: "Quit omlx-tui?" not in text)
-    terminal.see("live")
-    terminal.child.send("\x03")
-    terminal.see("Quit omlx-tui?")
-    terminal.child.send("y")
-    assert terminal.end() == 0
+    """Stories are told: Ctrl+C asks, no is the default, yes ends host and stories."""
+    with stories(terminal.url, count=12):
+        terminal.see("live")
+        terminal.child.send("\x03")
+        terminal.see("Quit omlx-tui?")
+        terminal.child.send("\r")
+        terminal.see(lambda text: "Quit omlx-tui?" not in text)
+        terminal.child.send("\x03")
+        terminal.see("Quit omlx-tui?")
+        terminal.child.send("y")
+        assert terminal.end() == 0
     terminal.assert_restored()
 
 
