@@ -11,6 +11,7 @@ from omlx_tui.pool.discovery import (
     ExaminationCache,
     FoundModel,
     diff,
+    existing_root,
     find_all,
 )
 from omlx_tui.pool.entry import EngineEntry
@@ -40,11 +41,7 @@ class Catalogue:
         Raises:
             FileNotFoundError, NotADirectoryError: there is no such folder now.
         """
-        root = root.expanduser().resolve()
-        if not root.exists():
-            raise FileNotFoundError(f"There is no folder {root}. Name one that holds models.")
-        if not root.is_dir():
-            raise NotADirectoryError(f"{root} is a file. Name the folder that holds the models.")
+        root = existing_root(root)
         if root not in self.roots:
             self.roots.append(root)
         return root

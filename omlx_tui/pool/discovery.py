@@ -112,12 +112,22 @@ def find_models(root: Path, *, raise_to_fp32: bool) -> list[FoundModel]:
         FileNotFoundError: there is no such folder.
         NotADirectoryError: it is a file.
     """
+    return list(find_all([existing_root(root)], raise_to_fp32=raise_to_fp32).models.values())
+
+
+def existing_root(root: Path) -> Path:
+    """The folder itself, as somebody may have written it.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        NotADirectoryError: it is a file.
+    """
     root = root.expanduser().resolve()
     if not root.exists():
         raise FileNotFoundError(f"There is no folder {root}. Name one that holds models.")
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is a file. Name the folder that holds the models.")
-    return list(find_all([root], raise_to_fp32=raise_to_fp32).models.values())
+    return root
 
 
 def find_all(
