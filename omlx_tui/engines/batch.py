@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,6 +15,7 @@ from omlx_tui.engines.commands import (
     PrefillOutput,
     StepOutput,
     Submit,
+    TokenLogprobs,
     TokenOutput,
 )
 from omlx_tui.engines.prefix import PrefixCache
@@ -36,6 +38,7 @@ class ModelBatch:
         self._uid_of: dict[str, int] = {}
         self._request_of: dict[int, str] = {}
         self._cached_tokens: dict[int, int] = {}
+        self._top_logprobs: dict[int, int] = {}
 
     def has_work(self) -> bool:
         return bool(self._uid_of)
@@ -73,6 +76,8 @@ class ModelBatch:
         self._uid_of[command.request_id] = uid
         self._request_of[uid] = command.request_id
         self._cached_tokens[uid] = cached_tokens
+        if command.top_logprobs is not None:
+            self._top_logprobs[uid] = command.top_logprobs
         self._make_prefixes_fit()
 
     def abort(self, request_id: str) -> None:
@@ -109,6 +114,7 @@ class ModelBatch:
         self._uid_of.clear()
         self._request_of.clear()
         self._cached_tokens.clear()
+        self._top_logprobs.clear()
         self._prefixes.clear()
         self._generator.close()
 
@@ -120,13 +126,34 @@ class ModelBatch:
         )
 
     def _generated(self, response: GenerationBatch.Response) -> TokenOutput:
-        output = TokenOutput(self._request_of[response.uid], response.token, response.finish_reason)
+        output = TokenOutput(
+            self._request_of[response.uid],
+            response.token,
+            response.finish_reason,
+            self._logprobs(response),
+        )
         if response.finish_reason is not None:
             self._forget(response.uid)
         if response.prompt_cache and response.all_tokens and self._config.prefix_cache:
             with mx.stream(self._stream):
                 self._prefixes.insert(response.all_tokens, response.prompt_cache)
         return output
+
+    def _logprobs(self, response: GenerationBatch.Response) -> TokenLogprobs | None:
+        """As numbers: the array that they come from stays on this thread."""
+        count = self._top_logprobs.get(response.uid)
+        if count is None:
+            return None
+        with mx.stream(self._stream):
+            every = response.logprobs
+            top: list[tuple[int, float]] = []
+            if count:
+                likeliest = mx.argpartition(-every, count - 1)[:count]
+                tokens = cast("list[int]", likeliest.tolist())
+                values = cast("list[float]", every[likeliest].tolist())
+                top = sorted(zip(tokens, values, strict=True), key=lambda pair: -pair[1])
+            chosen = cast("float", every[response.token].item())
+        return TokenLogprobs(chosen, tuple(top))
 
     def _keep_read_prompts(self, responses: list[PromptProcessingBatch.Response]) -> None:
         """Keep the caches of prompts that have just been read, but for their last token.
@@ -146,6 +173,7 @@ class ModelBatch:
 
     def _forget(self, uid: int) -> None:
         del self._uid_of[self._request_of.pop(uid)], self._cached_tokens[uid]
+        self._top_logprobs.pop(uid, None)
 
     def _new_generator(self) -> BatchGenerator:
         return BatchGenerator(

@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 
 from omlx_tui.engines.admission import KVAdmission
+from omlx_tui.engines.answers import AnswerReader, Piece
 from omlx_tui.engines.commands import (
     Abort,
     Command,
@@ -24,8 +25,8 @@ from omlx_tui.engines.commands import (
 from omlx_tui.engines.errors import EngineClosedError
 from omlx_tui.engines.kv import KVCosts
 from omlx_tui.engines.prompts import Prompter
-from omlx_tui.engines.text import TextAssembler
 from omlx_tui.engines.types import (
+    AnswerDelta,
     EngineStats,
     Finished,
     FinishReason,
@@ -33,7 +34,9 @@ from omlx_tui.engines.types import (
     GenerationRequest,
     PrefillProgress,
     PreparedRequest,
+    ReasoningDelta,
     TextDelta,
+    ToolCalled,
 )
 
 
@@ -149,7 +152,7 @@ class BatchedEngine:
                 stream.end(FinishReason.ERROR, output.detail)
             case TokenOutput():
                 self._generated_tokens += 1
-                stream.take_token(output.token, output.ended)
+                stream.take_token(output)
 
     def close(self, reason: FinishReason, detail: str) -> None:
         """End every stream; the engine takes no more requests."""
@@ -173,7 +176,7 @@ class BatchedEngine:
             request.sampling,
             fallback_seed=random.getrandbits(32),
         )
-        stream = _Stream(len(prepared.prompt), self._prompter.assembler(request.stop))
+        stream = _Stream(len(prepared.prompt), self._prompter.reader(prepared))
         self._streams[request.request_id] = stream
         self._unsent[request.request_id] = Submit(
             engine_key=self.engine_key,
@@ -182,6 +185,7 @@ class BatchedEngine:
             max_tokens=prepared.max_tokens,
             stop_tokens=self._prompter.stop_tokens,
             sampling=sampling,
+            top_logprobs=request.top_logprobs,
         )
         self._admission.enqueue(prepared)
         self._send_admitted()
@@ -217,9 +221,9 @@ class _Stream:
     Text that the consumer has not fetched yet is merged, so a slow one costs no memory.
     """
 
-    def __init__(self, prompt_tokens: int, assembler: TextAssembler) -> None:
+    def __init__(self, prompt_tokens: int, reader: AnswerReader) -> None:
         self._prompt_tokens = prompt_tokens
-        self._assembler = assembler
+        self._reader = reader
         self._generated_tokens = 0
         self._cached_tokens = 0
         self._pending: deque[GenerationEvent] = deque()
@@ -239,17 +243,17 @@ class _Stream:
         self._cached_tokens = cached_tokens
         self._push(PrefillProgress(processed_tokens, self._prompt_tokens))
 
-    def take_token(self, token: int, ended: str | None) -> None:
+    def take_token(self, output: TokenOutput) -> None:
         self.has_started = True
         self._generated_tokens += 1
-        if ended == "stop":
-            self._push_text("")
+        if output.ended == "stop":
+            self._push_pieces([])
             self.end(FinishReason.STOP)
             return
-        self._push_text(self._assembler.feed(token))
-        if self._assembler.is_stopped:
+        self._push_pieces(self._reader.feed(output.token, output.logprobs))
+        if self._reader.is_stopped:
             self.end(FinishReason.STOP)
-        elif ended is not None:
+        elif output.ended is not None:
             self.end(FinishReason.LENGTH)
 
     def end(self, reason: FinishReason, detail: str = "") -> None:
@@ -258,23 +262,45 @@ class _Stream:
             return
         self.has_ended = True
         with suppress(Exception):  # what is held back may be lost, the end may not
-            if rest := self._assembler.finish():
-                self._push_text(rest)
+            if rest := self._reader.finish():
+                self._push_pieces(rest)
         self._push(
             Finished(
                 reason=reason,
                 prompt_tokens=self._prompt_tokens,
                 generated_tokens=self._generated_tokens,
                 cached_tokens=self._cached_tokens,
+                reasoning_tokens=self._reader.reasoning_tokens,
                 detail=detail,
             )
         )
 
-    def _push_text(self, text: str) -> None:
-        if self._pending and isinstance(last := self._pending[-1], TextDelta):
-            self._pending.pop()
-            text = last.text + text
-        self._push(TextDelta(text, self._generated_tokens))
+    def _push_pieces(self, pieces: list[Piece]) -> None:
+        """Also when there are none: how many tokens there are is news as well."""
+        for piece in pieces:
+            self._push_delta(self._delta(piece))
+        if not pieces:
+            self._push_delta(TextDelta("", self._generated_tokens))
+
+    def _delta(self, piece: Piece) -> AnswerDelta:
+        if piece.call is not None:
+            return ToolCalled(piece.call, self._generated_tokens)
+        if piece.kind == "reasoning":
+            return ReasoningDelta(piece.text, self._generated_tokens)
+        return TextDelta(piece.text, self._generated_tokens, piece.logprobs)
+
+    def _push_delta(self, delta: AnswerDelta) -> None:
+        match self._pending[-1] if self._pending else None, delta:
+            case TextDelta() as last, TextDelta():
+                self._pending.pop()
+                logprobs = last.logprobs + delta.logprobs
+                delta = TextDelta(last.text + delta.text, delta.generated_tokens, logprobs)
+            case ReasoningDelta() as last, ReasoningDelta():
+                self._pending.pop()
+                delta = ReasoningDelta(last.text + delta.text, delta.generated_tokens)
+            case _:
+                pass
+        self._push(delta)
 
     def _push(self, event: GenerationEvent) -> None:
         self._pending.append(event)

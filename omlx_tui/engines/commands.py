@@ -46,6 +46,7 @@ class Submit:
     max_tokens: int
     stop_tokens: tuple[int, ...]
     sampling: SamplingParams
+    top_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,21 @@ Command = (
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A token's log probability, and the likeliest tokens at its place with theirs."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TokenOutput:
     """One token of one request; ``ended`` is None while it goes on."""
 
     request_id: str
     token: int
     ended: str | None
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

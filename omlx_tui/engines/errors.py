@@ -54,6 +54,16 @@ class PromptRefusedError(EngineError):
         self.reason = reason
 
 
+class ToolsNotSupportedError(EngineError):
+    """The model was not made to call functions, or mlx-lm can't read its calls."""
+
+    def __init__(self, model_id: str) -> None:
+        super().__init__(
+            f"{model_id}'s chat template has no tools, so it can't be asked with tools, tool calls "
+            "or tool results. Leave them out, or ask a model that was trained to call functions."
+        )
+
+
 class EngineLostError(EngineError):
     """The thread that ran the models has died in the middle of something."""
 

@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+Thinking = Literal["off", "minimal", "low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a model may ask its client to call.
+
+    ``parameters`` is the JSON schema of its arguments.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to have a function called, with its arguments as a JSON object's text."""
+
+    call_id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation, as a chat template takes it."""
+    """One turn of a conversation, as a chat template takes it.
+
+    Attributes:
+        reasoning: an assistant's thoughts before its words.
+        tool_calls: an assistant's calls after its words.
+        call_id: the call that a ``tool`` message answers, and ``name`` that call's function.
+    """
 
     role: Role
     content: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +72,16 @@ class SamplingParams:
 class GenerationRequest:
     """One prompt for one model.
 
-    ``max_tokens`` of ``None`` means: until the model stops or its context is full.
+    Attributes:
+        max_tokens: None means until the model stops or its context is full.
+        stop: texts that end the answer; they are looked for in what it says, not in its thoughts.
+        tools: functions that the model is told of.
+        parallel_tool_calls: False ends the answer after its first call.
+        thinking: how much a model that can think should; None is its own way. Models and templates
+            that know nothing of it take no notice.
+        top_logprobs: report each token of the answer's text with its log probability and those of
+            so many likeliest others; None reports nothing.
+        is_warm_up: load the model and see that the prompt fits, but answer nothing.
     """
 
     request_id: str
@@ -47,6 +89,11 @@ class GenerationRequest:
     max_tokens: int | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    parallel_tool_calls: bool = True
+    thinking: Thinking | None = None
+    top_logprobs: int | None = None
+    is_warm_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +101,13 @@ class PreparedRequest:
     """A request whose prompt has been rendered, tokenised and found to fit the context.
 
     ``max_tokens`` is resolved: at least 1, and prompt and answer fit the context and the KV
-    budget together.
+    budget together. ``starts_in`` is the part of an answer that the prompt has opened already.
     """
 
     request: GenerationRequest
     prompt: tuple[int, ...]
     max_tokens: int
+    starts_in: str = "normal"
 
 
 class FinishReason(StrEnum):
@@ -80,31 +128,67 @@ class PrefillProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprob:
+    """A token as text and as UTF-8, and the natural logarithm of its probability.
+
+    ``top`` are the likeliest tokens at its place, the likeliest first. A token may be part of a
+    character only: its text is U+FFFD then, and ``utf8`` is what it really is.
+    """
+
+    token: str
+    utf8: bytes
+    logprob: float
+    top: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     """Text that became printable, and how many tokens have been generated so far.
 
-    ``text`` may be empty while a character or a possible stop string is held back.
+    ``text`` may be empty while a character, a possible stop string or a tool call is held back.
     """
 
     text: str
     generated_tokens: int
+    logprobs: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The same of a model's thoughts."""
+
+    text: str
+    generated_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """The model has written a whole call; its ``call_id`` is empty if the model gave it none."""
+
+    call: ToolCall
+    generated_tokens: int
+
+
+AnswerDelta = TextDelta | ReasoningDelta | ToolCalled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """The one terminal event of a generation.
 
-    ``cached_tokens`` is how many of the prompt's tokens came from the prefix cache.
+    ``cached_tokens`` is how many of the prompt's tokens came from the prefix cache,
+    ``reasoning_tokens`` how many of the generated ones were thoughts.
     """
 
     reason: FinishReason
     prompt_tokens: int = 0
     generated_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
     detail: str = ""
 
 
-GenerationEvent = PrefillProgress | TextDelta | Finished
+GenerationEvent = PrefillProgress | AnswerDelta | Finished
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def usage(finished: Finished) -> JsonObject:
             "cache_write_tokens": 0,
         },
         "output_tokens": finished.generated_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": finished.reasoning_tokens},
         "total_tokens": finished.prompt_tokens + finished.generated_tokens,
     }
 

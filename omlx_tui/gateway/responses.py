@@ -12,7 +12,9 @@ from omlx_tui.engines.types import (
     FinishReason,
     LoadProgress,
     PrefillProgress,
+    ReasoningDelta,
     TextDelta,
+    ToolCalled,
 )
 from omlx_tui.gateway import frames
 from omlx_tui.gateway.commands import CreateResponse
@@ -92,6 +94,10 @@ class ResponseStream:
             case TextDelta():
                 self._generated_tokens = event.generated_tokens
                 return self._begin() + self._on_text(event.text)
+            case ReasoningDelta() | ToolCalled():
+                # Thoughts are counted, not shown; calls don't come as long as no tools are offered.
+                self._generated_tokens = event.generated_tokens
+                return self._begin()
             case Finished():
                 return self._on_finished(event)
 

@@ -11,7 +11,9 @@ from omlx_tui.engines.types import (
     FinishReason,
     LoadProgress,
     PrefillProgress,
+    ReasoningDelta,
     TextDelta,
+    ToolCalled,
 )
 from omlx_tui.pool.serving import Accepted, RequestEvent, Waiting
 from omlx_tui.pool.snapshot import RequestSnapshot, RequestState
@@ -79,7 +81,11 @@ class LiveRequest:
                 self.state = RequestState.PREFILL
                 self.prefilled_tokens = processed_tokens
                 self.prompt_tokens = total_tokens
-            case TextDelta(generated_tokens=generated_tokens):
+            case (
+                TextDelta(generated_tokens=generated_tokens)
+                | ReasoningDelta(generated_tokens=generated_tokens)
+                | ToolCalled(generated_tokens=generated_tokens)
+            ):
                 self.state = RequestState.DECODE
                 new_tokens = generated_tokens - self.generated_tokens
                 self.generated_tokens = generated_tokens

@@ -7,7 +7,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from omlx_tui.engines.types import GenerationEvent, GenerationRequest, LoadProgress
+from omlx_tui.engines.types import (
+    Finished,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    LoadProgress,
+)
 from omlx_tui.pool.errors import QueueFullError
 
 if TYPE_CHECKING:
@@ -59,6 +65,9 @@ async def serve(
     prepared = await engine.prepare(request)
     if not needs_load:
         yield Accepted(lease.model_id, needs_load=False)
+    if request.is_warm_up:
+        yield Finished(reason=FinishReason.STOP, prompt_tokens=len(prepared.prompt))
+        return
     async with aclosing(engine.generate(prepared)) as events:
         async for event in events:
             yield event

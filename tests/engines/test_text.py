@@ -8,7 +8,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_tokenizer
 
-from omlx_tui.engines.text import TextAssembler
+from omlx_tui.engines.answers import AnswerFormat, AnswerReader, Piece
 from tests.engines.driving import LLAMA
 
 
@@ -17,11 +17,21 @@ def tokenizer() -> TokenizerWrapper:
     return load_tokenizer(Path(__file__).parents[2] / "sample_models" / LLAMA)
 
 
+def reader_of(tokenizer: TokenizerWrapper, *stop: str) -> AnswerReader:
+    return AnswerReader(tokenizer.detokenizer, AnswerFormat(tokenizer), stop=stop)
+
+
+def said(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
 def pieces(tokenizer: TokenizerWrapper, text: str, stop: tuple[str, ...] = ()) -> list[str]:
     """Feed a text's tokens one by one, then finish."""
-    assembler = TextAssembler(tokenizer.detokenizer, stop)
-    out = [assembler.feed(token) for token in tokenizer.encode(text, add_special_tokens=False)]
-    return [*out, assembler.finish()]
+    assembler = reader_of(tokenizer, *stop)
+    out = [
+        said(assembler.feed(token)) for token in tokenizer.encode(text, add_special_tokens=False)
+    ]
+    return [*out, said(assembler.finish())]
 
 
 @pytest.mark.parametrize(
@@ -40,8 +50,9 @@ def test_the_pieces_make_the_text_and_no_piece_is_broken(
 def test_a_half_character_at_the_end_is_shown_as_such(tokenizer: TokenizerWrapper) -> None:
     """A model that stops in the middle of one loses nothing that was whole."""
     tokens = tokenizer.encode("ab🦊", add_special_tokens=False)
-    assembler = TextAssembler(tokenizer.detokenizer, ())
-    text = "".join(assembler.feed(token) for token in tokens[:-1]) + assembler.finish()
+    assembler = reader_of(tokenizer)
+    fed = [piece for token in tokens[:-1] for piece in assembler.feed(token)]
+    text = said(fed + assembler.finish())
     assert text.startswith("ab")
     assert "\ufffd" in text
 
@@ -68,9 +79,9 @@ def test_the_beginning_of_a_stop_string_is_held_back_and_then_given(
 
 def test_after_a_stop_nothing_more_comes(tokenizer: TokenizerWrapper) -> None:
     """Tokens that were under way are swallowed."""
-    assembler = TextAssembler(tokenizer.detokenizer, ("x",))
+    assembler = reader_of(tokenizer, "x")
     for token in tokenizer.encode("axb", add_special_tokens=False):
         assembler.feed(token)
     assert assembler.is_stopped
-    assert assembler.feed(tokenizer.encode("more", add_special_tokens=False)[0]) == ""
-    assert assembler.finish() == ""
+    assert assembler.feed(tokenizer.encode("more", add_special_tokens=False)[0]) == []
+    assert assembler.finish() == []

@@ -15,7 +15,13 @@ class TextStateMachine:
     @staticmethod
     def step(state: Any, text: str) -> tuple[Any, str, str | None]: ...
     @staticmethod
+    def split(state: Any, text: str) -> tuple[Any, list[tuple[str | None, str]]]: ...
+    @staticmethod
     def flush(state: Any) -> tuple[Any, str, str | None]: ...
+
+def make_text_state_machine(
+    tokenizer: Any, stop_words: Sequence[str] | None = ...
+) -> TextStateMachine: ...
 
 class PromptProcessingBatch:
     class Response:
@@ -28,6 +34,7 @@ class GenerationBatch:
     class Response:
         uid: int
         token: int
+        logprobs: mx.array
         finish_reason: str | None
         prompt_cache: list[Any] | None
         all_tokens: list[int] | None
