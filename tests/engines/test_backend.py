@@ -336,19 +336,19 @@ async def test_a_tokenizer_that_fails_ends_one_request_and_no_other(
     llama: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id that the tokenizer does not know is the end of that answer, with its reason."""
-    from omlx_tui.engines.text import TextAssembler
+    from omlx_tui.engines.answers import AnswerReader, Piece
 
-    real_feed = TextAssembler.feed
-    assemblers: list[TextAssembler] = []
+    real_feed = AnswerReader.feed
+    readers: list[AnswerReader] = []
 
-    def failing_feed(assembler: TextAssembler, token: int) -> str:
-        if assembler not in assemblers:
-            assemblers.append(assembler)
-        if assembler is assemblers[0]:
+    def failing_feed(reader: AnswerReader, token: int, *rest: None) -> list[Piece]:
+        if reader not in readers:
+            readers.append(reader)
+        if reader is readers[0]:
             raise IndexError("no such token")
-        return real_feed(assembler, token)
+        return real_feed(reader, token, *rest)
 
-    monkeypatch.setattr(TextAssembler, "feed", failing_feed)
+    monkeypatch.setattr(AnswerReader, "feed", failing_feed)
     ends = await asyncio.gather(
         *(answer(llama, request_id=f"r{i}", max_tokens=4) for i in range(3))
     )
