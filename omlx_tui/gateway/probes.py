@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,30 +17,43 @@ from omlx_tui.pool.snapshot import ModelSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer."""
+    """An HTTP answer: JSON, or text of another type."""
 
     status: http.HTTPStatus
-    body: JsonObject
+    body: JsonObject | str
+    content_type: str = "application/json"
 
     def text(self) -> str:
-        return json.dumps(self.body) + "\n"
+        return self.body if isinstance(self.body, str) else json.dumps(self.body) + "\n"
 
 
-def answer_probe(path: str, pool: PromptPool, *, started_at: int) -> Answer:
-    """Answer a GET of any path that is no socket."""
-    if path == "/healthz":
+class Probes:
+    """Answers GETs of every path that is no socket."""
+
+    def __init__(self, pool: PromptPool) -> None:
+        self._pool = pool
+        self._started_at = int(time.time())
+
+    async def answer(self, path: str) -> Answer:
+        """What to say to a GET of ``path``."""
+        match path:
+            case "/healthz":
+                return self._health()
+            case "/v1/models":
+                return Answer(http.HTTPStatus.OK, _model_list(self._pool, self._started_at))
+            case _:
+                return failure(
+                    http.HTTPStatus.NOT_FOUND,
+                    "not_found",
+                    "Nothing is served here. WebSocket: /v1/responses; GET: /healthz, /v1/models.",
+                )
+
+    def _health(self) -> Answer:
         # That this is answered at all says that the loop turns.
-        if problem := pool.snapshot().problem:
+        if problem := self._pool.snapshot().problem:
             body: JsonObject = {"status": "failing", "reason": problem}
             return Answer(http.HTTPStatus.SERVICE_UNAVAILABLE, body)
         return Answer(http.HTTPStatus.OK, {"status": "ok"})
-    if path == "/v1/models":
-        return Answer(http.HTTPStatus.OK, _model_list(pool, started_at))
-    return failure(
-        http.HTTPStatus.NOT_FOUND,
-        "not_found",
-        "Nothing is served here. WebSocket: /v1/responses; GET: /healthz, /v1/models.",
-    )
 
 
 def failure(status: http.HTTPStatus, code: str, message: str) -> Answer:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import http
 import logging
-import time
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -17,13 +17,12 @@ from websockets.protocol import State
 from omlx_tui.gateway.connection import PromptConnection
 from omlx_tui.gateway.errors import EndpointInUseError, EndpointUnusableError, UnsafeBindError
 from omlx_tui.gateway.guards import client_name, is_loopback, refusal_of_host, refusal_of_origin
-from omlx_tui.gateway.probes import Answer, answer_probe, failure
+from omlx_tui.gateway.probes import Answer, Probes, failure
+from omlx_tui.gateway.routes import RESPONSES_PATH, Session, SocketRoute
 from omlx_tui.gateway.serving import PromptPool
 from omlx_tui.gateway.settings import GatewaySettings
 
 logger = logging.getLogger(__name__)
-
-RESPONSES_PATH = "/v1/responses"
 
 
 class Gateway:
@@ -33,6 +32,8 @@ class Gateway:
         pool: who answers.
         host: a loopback address or name.
         port: 0 lets the system choose; ``port`` tells which one it was.
+        routes: more paths that speak WebSocket.
+        probes: answers plain GETs; by default with what the pool itself says.
     """
 
     def __init__(
@@ -42,17 +43,20 @@ class Gateway:
         port: int = 0,
         *,
         settings: GatewaySettings | None = None,
+        routes: Mapping[str, SocketRoute] | None = None,
+        probes: Probes | None = None,
     ) -> None:
         self._pool = pool
         self._host = host
         self._asked_port = port
         self._settings = settings or GatewaySettings()
+        self._routes = {RESPONSES_PATH: SocketRoute("prompt", self._open_prompts), **(routes or {})}
+        self._probes = probes or Probes(pool)
         self._server: Server | None = None
         self._is_closing = False
         self._port = 0
-        self._started_at = 0
         self._sockets: set[ServerConnection] = set()
-        self._connections: set[PromptConnection] = set()
+        self._sessions: set[Session] = set()
 
     @property
     def host(self) -> str:
@@ -75,7 +79,7 @@ class Gateway:
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        return len(self._sessions)
 
     async def start(self) -> None:
         """Listen.
@@ -99,7 +103,6 @@ class Gateway:
         except OverflowError as error:  # a port that no TCP has
             raise EndpointUnusableError(self._host, self._asked_port, error) from error
         self._port = next(iter(self._server.sockets)).getsockname()[1]
-        self._started_at = int(time.time())
         logger.info("listening on %s", self.url)
 
     async def close(self, *, drain_s: float = 5.0) -> None:
@@ -113,9 +116,7 @@ class Gateway:
             return
         self._is_closing = True
         server.close(close_connections=False)
-        await asyncio.gather(
-            *(connection.shut_down(drain_s) for connection in tuple(self._connections))
-        )
+        await asyncio.gather(*(session.shut_down(drain_s) for session in tuple(self._sessions)))
         for socket in tuple(self._sockets):
             # Whoever has not said what he wants by now would hold up the end until he does.
             if socket.state is State.CONNECTING:
@@ -152,33 +153,34 @@ class Gateway:
             await websocket.close(CloseCode.GOING_AWAY)
             return
         request = websocket.request
-        user_agents = request.headers.get_all("User-Agent") if request else []
-        connection = PromptConnection(
-            websocket,
-            self._pool,
-            client=client_name(
-                user_agents[0] if user_agents else None, websocket.remote_address or ()
-            ),
-            settings=self._settings,
+        if request is None:
+            raise RuntimeError("a connection is handled after its handshake")
+        user_agents = request.headers.get_all("User-Agent")
+        client = client_name(
+            user_agents[0] if user_agents else None, websocket.remote_address or ()
         )
-        self._connections.add(connection)
+        session = self._routes[_path_of(request)].open(websocket, client)
+        self._sessions.add(session)
         try:
-            await connection.serve()
+            await session.serve()
         finally:
-            self._connections.discard(connection)
+            self._sessions.discard(session)
 
-    def _process_request(self, socket: ServerConnection, request: Request) -> Response | None:
-        answer = self._answer(request)
+    def _open_prompts(self, websocket: ServerConnection, client: str) -> Session:
+        return PromptConnection(websocket, self._pool, client=client, settings=self._settings)
+
+    async def _process_request(self, socket: ServerConnection, request: Request) -> Response | None:
+        answer = await self._answer(request)
         if answer is None:
             return None
         response = socket.respond(answer.status, answer.text())
         del response.headers["Content-Type"]
-        response.headers["Content-Type"] = "application/json"
+        response.headers["Content-Type"] = answer.content_type
         if answer.status is http.HTTPStatus.UPGRADE_REQUIRED:
             response.headers["Upgrade"] = "websocket"
         return response
 
-    def _answer(self, request: Request) -> Answer | None:
+    async def _answer(self, request: Request) -> Answer | None:
         """What to say instead of opening a WebSocket; None to open it."""
         headers = request.headers
         refusal = refusal_of_origin(
@@ -186,9 +188,9 @@ class Gateway:
         ) or refusal_of_host(headers.get_all("Host"), self._host)
         if refusal is not None:
             return failure(http.HTTPStatus.FORBIDDEN, "forbidden", refusal)
-        path = urlsplit(request.path).path.rstrip("/")
-        if path != RESPONSES_PATH:
-            return answer_probe(path, self._pool, started_at=self._started_at)
+        path = _path_of(request)
+        if path not in self._routes:
+            return await self._probes.answer(path)
         if not headers.get_all("Upgrade"):
             return failure(
                 http.HTTPStatus.UPGRADE_REQUIRED,
@@ -196,6 +198,10 @@ class Gateway:
                 "This path speaks WebSocket: use a client's WebSocket mode.",
             )
         return None
+
+
+def _path_of(request: Request) -> str:
+    return urlsplit(request.path).path.rstrip("/")
 
 
 def _tracked_in(sockets: set[ServerConnection]) -> type[ServerConnection]:
