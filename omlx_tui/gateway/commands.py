@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from omlx_tui.engines.types import Message, SamplingParams
-from omlx_tui.gateway.problems import Problem
+from omlx_tui.engines.types import Message, SamplingParams, Thinking, Tool
+from omlx_tui.gateway.problems import JsonObject, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateResponse:
-    """A prompt. ``model`` of ``None`` means the host's choice; ``stream_id`` names the lane."""
+    """A prompt.
+
+    Attributes:
+        stream_id: the lane.
+        model: None means the host's choice.
+        messages: the input alone; what comes before it has the id ``previous_response_id``.
+        tools: all that were sent, and ``offered_tools`` those of them that ``tool_choice`` leaves.
+        tool_choice, reasoning: as they were sent, to be echoed.
+        top_logprobs: None sends no log probabilities.
+        is_warm_up: load and read the prompt, but answer nothing.
+    """
 
     stream_id: str | None
     model: str | None
     messages: tuple[Message, ...]
-    instructions: str | None
-    max_output_tokens: int | None
-    sampling: SamplingParams
-    stop: tuple[str, ...]
-    metadata: Mapping[str, str]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    max_output_tokens: int | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    offered_tools: tuple[Tool, ...] = ()
+    tool_choice: JsonValue = "auto"
+    parallel_tool_calls: bool = True
+    thinking: Thinking | None = None
+    reasoning: JsonObject | None = None
+    top_logprobs: int | None = None
+    is_warm_up: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 from pydantic import JsonValue
 
-from omlx_tui.engines.types import Finished
+from omlx_tui.engines.types import Finished, Logprob, Tool, ToolCall
 from omlx_tui.gateway.commands import CreateResponse, SteerResponse
 from omlx_tui.gateway.problems import Failure, JsonObject, Problem
 
@@ -53,13 +54,18 @@ def steer_failed_frame(command: SteerResponse, sequence_number: int) -> JsonObje
     }
 
 
-def text_part(text: str) -> JsonObject:
-    """The one content part of an answer."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def text_part(text: str, logprobs: list[JsonValue]) -> JsonObject:
+    """What a model says."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def reasoning_part(text: str) -> JsonObject:
+    """What a model thinks."""
+    return {"type": "reasoning_text", "text": text}
 
 
 def message_item(item_id: str, status: str, content: list[JsonValue]) -> JsonObject:
-    """The one output item of an answer."""
+    """The item of a model's words."""
     return {
         "type": "message",
         "id": item_id,
@@ -67,6 +73,38 @@ def message_item(item_id: str, status: str, content: list[JsonValue]) -> JsonObj
         "role": "assistant",
         "content": content,
     }
+
+
+def reasoning_item(item_id: str, status: str, content: list[JsonValue]) -> JsonObject:
+    """The item of a model's thoughts. They are shown as they are; nobody sums them up."""
+    return {"type": "reasoning", "id": item_id, "status": status, "summary": [], "content": content}
+
+
+def call_item(
+    item_id: str, status: str, call: ToolCall, *, arguments: str | None = None
+) -> JsonObject:
+    """The item of one call, with the arguments that are written so far."""
+    return {
+        "type": "function_call",
+        "id": item_id,
+        "status": status,
+        "call_id": call.call_id,
+        "name": call.name,
+        "arguments": call.arguments if arguments is None else arguments,
+    }
+
+
+def logprob(entry: Logprob) -> JsonObject:
+    """One token of a text and the likeliest at its place."""
+    top: list[JsonValue] = [_token(other) for other in entry.top]
+    token = _token(entry)
+    token["top_logprobs"] = top
+    return token
+
+
+def _token(entry: Logprob) -> JsonObject:
+    utf8: list[JsonValue] = list(entry.utf8)
+    return {"token": entry.token, "bytes": utf8, "logprob": entry.logprob}
 
 
 def usage(finished: Finished) -> JsonObject:
@@ -91,13 +129,14 @@ def response_object(
     created_at: int,
     status: str,
     completed_at: int | None = None,
-    output: list[JsonValue] | None = None,
+    output: list[JsonValue],
     incomplete_reason: str | None = None,
     failure: Failure | None = None,
     usage: JsonObject | None = None,
 ) -> JsonObject:
     """A whole ``Response``, with every key that Open Responses (2026-04-24) requires."""
     sampling = create.sampling
+    tools: list[JsonValue] = [_tool(tool) for tool in create.tools]
     return {
         "id": response_id,
         "object": "response",
@@ -108,7 +147,7 @@ def response_object(
         "incomplete_details": {"reason": incomplete_reason} if incomplete_reason else None,
         "model": model,
         "instructions": create.instructions,
-        "output": output or [],
+        "output": output,
         "usage": usage,
         "metadata": dict(create.metadata),
         # The protocol wants numbers; where the model's own default is used it is not known here,
@@ -118,19 +157,30 @@ def response_object(
         "presence_penalty": sampling.presence_penalty or 0.0,
         "frequency_penalty": sampling.frequency_penalty or 0.0,
         "max_output_tokens": create.max_output_tokens,
-        # What this version does not do, said truthfully.
-        "previous_response_id": None,
+        "previous_response_id": create.previous_response_id,
+        "top_logprobs": create.top_logprobs or 0,
+        "reasoning": create.reasoning,
+        "tools": tools,
+        "tool_choice": create.tool_choice,
+        "parallel_tool_calls": create.parallel_tool_calls,
+        # What is not done here, said truthfully.
         "store": False,
         "background": False,
         "truncation": "disabled",
         "text": {"format": {"type": "text"}},
-        "top_logprobs": 0,
-        "reasoning": None,
-        "tools": [],
-        "tool_choice": "auto",
-        "parallel_tool_calls": False,
         "max_tool_calls": None,
         "service_tier": "default",
         "safety_identifier": None,
         "prompt_cache_key": None,
+    }
+
+
+def _tool(tool: Tool) -> JsonObject:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description or None,
+        "parameters": cast("JsonObject", dict(tool.parameters)),
+        # Nothing holds a model to the schema.
+        "strict": False,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, from_json
 
-from omlx_tui.engines.types import SamplingParams
+from omlx_tui.engines.types import SamplingParams, Thinking
 from omlx_tui.gateway.commands import (
     CancelResponse,
     Command,
@@ -27,6 +27,7 @@ from omlx_tui.gateway.commands import (
 )
 from omlx_tui.gateway.messages import read_messages
 from omlx_tui.gateway.problems import JsonObject, ProtocolError, invalid
+from omlx_tui.gateway.tools import offered_tools, read_tools
 from omlx_tui.gateway.unsupported import refuse_unsupported
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -34,8 +35,28 @@ _MAX_SEED = 2**63 - 1
 _KNOWN_EVENTS = "response.create, response.cancel and response.steer"
 
 
+_INCLUDED_LOGPROBS = "message.output_text.logprobs"
+_THINKING: dict[str, Thinking] = {
+    "none": "off",
+    "minimal": "minimal",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    # Templates know no more than this.
+    "xhigh": "high",
+    "max": "high",
+}
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+class _Reasoning(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    effort: Effort | None = None
 
 
 class _CreateBody(BaseModel):
@@ -54,6 +75,12 @@ class _CreateBody(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     seed: int | None = Field(None, ge=0, le=_MAX_SEED)
     max_output_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
+    previous_response_id: Annotated[str, StringConstraints(max_length=512)] | None = None
+    generate: bool = True
+    parallel_tool_calls: bool = True
+    reasoning: _Reasoning = _Reasoning()
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    include: list[str] = Field(default_factory=list[str], max_length=64)
     stop: Annotated[
         list[Annotated[str, StringConstraints(min_length=1)]],
         BeforeValidator(_as_list),
@@ -148,23 +175,44 @@ def _read_body(body: JsonObject, stream_id: str | None) -> CreateResponse:
         fields = _CreateBody.model_validate(given)
     except ValidationError as error:
         raise _first_problem(error) from None
+    tools = read_tools(given.get("tools"))
+    tool_choice = given.get("tool_choice", "auto")
+    wants_logprobs = bool(fields.top_logprobs) or _INCLUDED_LOGPROBS in fields.include
+    effort = fields.reasoning.effort
     return CreateResponse(
         stream_id=stream_id,
         model=fields.model,
-        messages=read_messages(given.get("input"), fields.instructions),
-        instructions=fields.instructions,
-        max_output_tokens=fields.max_output_tokens,
-        sampling=SamplingParams(
-            temperature=fields.temperature,
-            top_p=fields.top_p,
-            top_k=fields.top_k,
-            min_p=fields.min_p,
-            presence_penalty=fields.presence_penalty,
-            frequency_penalty=fields.frequency_penalty,
-            seed=fields.seed,
+        messages=read_messages(
+            given.get("input"),
+            # A warm-up may be of a model alone, and a continuation needs no new words.
+            may_be_empty=not fields.generate or fields.previous_response_id is not None,
         ),
+        instructions=fields.instructions,
+        previous_response_id=fields.previous_response_id,
+        max_output_tokens=fields.max_output_tokens,
+        sampling=_sampling(fields),
         stop=tuple(fields.stop),
+        tools=tools,
+        offered_tools=offered_tools(tools, tool_choice),
+        tool_choice=tool_choice,
+        parallel_tool_calls=fields.parallel_tool_calls,
+        thinking=_THINKING[effort] if effort else None,
+        reasoning={"effort": effort, "summary": None} if effort else None,
+        top_logprobs=(fields.top_logprobs or 0) if wants_logprobs else None,
+        is_warm_up=not fields.generate,
         metadata=fields.metadata,
+    )
+
+
+def _sampling(fields: _CreateBody) -> SamplingParams:
+    return SamplingParams(
+        temperature=fields.temperature,
+        top_p=fields.top_p,
+        top_k=fields.top_k,
+        min_p=fields.min_p,
+        presence_penalty=fields.presence_penalty,
+        frequency_penalty=fields.frequency_penalty,
+        seed=fields.seed,
     )
 
 

@@ -16,6 +16,7 @@ from omlx_tui.engines.errors import (
     EngineError,
     KVBudgetError,
     PromptRefusedError,
+    ToolsNotSupportedError,
 )
 from omlx_tui.pool.errors import (
     InsufficientMemoryError,
@@ -113,6 +114,8 @@ def problem_of(error: Exception) -> Problem:
             return overloaded(str(error))
         case PoolClosedError():
             return overloaded(CLOSING_MESSAGE)
+        case ToolsNotSupportedError():
+            return _refused(400, "tools_not_supported", error, param="tools")
         case PromptRefusedError():
             return _refused(400, "invalid_prompt", error, param="input")
         case KVBudgetError():
@@ -137,7 +140,7 @@ def failure_of(error: Exception) -> Failure:
             return Failure("server_error", CLOSING_MESSAGE)
         case QueueFullError():
             return Failure("rate_limit_exceeded", str(error))
-        case PromptRefusedError() | KVBudgetError():
+        case PromptRefusedError() | ToolsNotSupportedError() | KVBudgetError():
             return Failure("invalid_prompt", str(error))
         case EngineError():
             return Failure("server_error", str(error))

@@ -21,14 +21,15 @@ from omlx_tui.gateway.commands import (
     RefusedCreate,
     SteerResponse,
 )
+from omlx_tui.gateway.conversations import Conversations, Messages
 from omlx_tui.gateway.inputs import parse_frame
 from omlx_tui.gateway.lanes import LaneLimits, Lanes
+from omlx_tui.gateway.messages import as_conversation
 from omlx_tui.gateway.problems import (
     CLOSING_MESSAGE,
     INTERNAL_MESSAGE,
     Failure,
     JsonObject,
-    Problem,
     ProtocolError,
     failure_of,
     invalid,
@@ -101,6 +102,8 @@ class ResponsesProtocol:
         self._new_id = new_id
         self._lanes: Lanes[CreateResponse | RefusedCreate] = Lanes(limits or LaneLimits())
         self._running: dict[str, ResponseStream] = {}
+        self._asked: dict[str, Messages] = {}
+        self._conversations = Conversations()
         self._ended_ids: deque[str] = deque(maxlen=_REMEMBERED_ENDS)
         self._steers = 0
         self._is_draining = False
@@ -121,12 +124,21 @@ class ResponsesProtocol:
 
     def on_event(self, response_id: str, event: RequestEvent) -> list[Effect]:
         """The pool reported on a request."""
-        self._send(self._running[response_id].feed(event))
+        stream = self._running[response_id]
+        self._send(stream.feed(event))
+        if stream.is_answered and response_id in self._asked:
+            # Not later: the client may go on from it in another lane as soon as it has read this.
+            messages = self._asked.pop(response_id)
+            said = stream.message()
+            if said is not None:
+                messages = (*messages, said)
+            self._conversations.keep(stream.stream_id, response_id, messages)
         return self._take_effects()
 
     def on_ended(self, response_id: str, error: Exception | None = None) -> list[Effect]:
         """The work on a request is over, with ``error`` if the pool raised; its lane goes on."""
         stream = self._running.pop(response_id)
+        self._asked.pop(response_id, None)
         self._ended_ids.append(response_id)
         self._send(self._last_frames(stream, error))
         self._lanes.end(stream.stream_id)
@@ -170,46 +182,55 @@ class ResponsesProtocol:
     def _advance(self, stream_id: str | None) -> None:
         """Begin the lane's next turn; refused ones are over at once."""
         while (turn := self._lanes.begin(stream_id)) is not None:
-            problem = self._begin(turn)
-            if problem is None:
+            try:
+                self._begin(turn)
+            except ProtocolError as error:
+                self._send([frames.error_frame(error.problem, stream_id)])
+                self._lanes.end(stream_id)
+            else:
                 return
-            self._send([frames.error_frame(problem, stream_id)])
-            self._lanes.end(stream_id)
 
-    def _begin(self, turn: CreateResponse | RefusedCreate) -> Problem | None:
+    def _begin(self, turn: CreateResponse | RefusedCreate) -> None:
         if isinstance(turn, RefusedCreate):
-            return turn.problem
+            raise ProtocolError(turn.problem)
         if self._is_draining:
-            return overloaded(CLOSING_MESSAGE)
+            raise ProtocolError(overloaded(CLOSING_MESSAGE))
         model_id = turn.model or self._default_model()
         if model_id is None:
-            return Problem(
-                status=400,
-                type="invalid_request_error",
-                code="missing_required_parameter",
-                message="`model` is missing, and this host has no model that it could choose.",
+            raise invalid(
+                "missing_required_parameter",
+                "`model` is missing, and this host has no model that it could choose.",
                 param="model",
             )
-        self._start(turn, model_id)
-        return None
+        messages = self._conversations.up_to(turn.previous_response_id) + turn.messages
+        if not messages and not turn.is_warm_up:
+            raise invalid("invalid_value", "There is nothing to answer in `input`.", param="input")
+        self._start(turn, model_id, messages)
 
-    def _start(self, create: CreateResponse, model_id: str) -> None:
+    def _start(self, create: CreateResponse, model_id: str, messages: Messages) -> None:
+        conversation = as_conversation(messages, create.instructions)
         response_id = self._new_id("resp")
         self._running[response_id] = ResponseStream(
             create,
             response_id=response_id,
-            item_id=self._new_id("msg"),
             model=model_id,
             clock=self._clock,
             wall=self._wall,
+            new_id=self._new_id,
         )
         request = GenerationRequest(
             request_id=response_id,
-            messages=create.messages,
+            messages=conversation,
             max_tokens=create.max_output_tokens,
             sampling=create.sampling,
             stop=create.stop,
+            tools=create.offered_tools,
+            parallel_tool_calls=create.parallel_tool_calls,
+            thinking=create.thinking,
+            top_logprobs=create.top_logprobs,
+            is_warm_up=create.is_warm_up,
         )
+        self._asked[response_id] = messages
         self._effects.append(Start(response_id, model_id, request))
 
     def _cancel(self, command: CancelResponse) -> None:

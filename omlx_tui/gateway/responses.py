@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from pydantic import JsonValue
-
 from omlx_tui.engines.types import (
+    AnswerDelta,
     Finished,
     FinishReason,
     LoadProgress,
+    Message,
     PrefillProgress,
     ReasoningDelta,
     TextDelta,
@@ -18,6 +18,7 @@ from omlx_tui.engines.types import (
 )
 from omlx_tui.gateway import frames
 from omlx_tui.gateway.commands import CreateResponse
+from omlx_tui.gateway.items import ItemEvent, OutputItems
 from omlx_tui.gateway.problems import Failure, JsonObject, Problem
 from omlx_tui.pool.serving import Accepted, RequestEvent, Waiting
 
@@ -35,6 +36,7 @@ class ResponseStream:
     Args:
         clock: monotonic seconds, for the pace of load progress.
         wall: seconds since the epoch, for the time stamps.
+        new_id: makes an id that starts with the given prefix.
     """
 
     def __init__(
@@ -42,14 +44,13 @@ class ResponseStream:
         create: CreateResponse,
         *,
         response_id: str,
-        item_id: str,
         model: str,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        new_id: Callable[[str], str],
     ) -> None:
         self.response_id = response_id
         self._create = create
-        self._item_id = item_id
         self._model = model
         self._clock = clock
         self._wall = wall
@@ -57,8 +58,8 @@ class ResponseStream:
         self._phase: Phase = "asked"
         self._sequence_number = 0
         self._loading_told_at: float | None = None
-        self._is_item_open = False
-        self._text: list[str] = []
+        self._items = OutputItems(new_id)
+        self._is_answered = False
         self._prompt_tokens = 0
         self._generated_tokens = 0
 
@@ -74,6 +75,15 @@ class ResponseStream:
     @property
     def is_ended(self) -> bool:
         return self._phase == "ended"
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it came to its own end, so that the conversation can go on from it."""
+        return self._is_answered
+
+    def message(self) -> Message | None:
+        """What the model said, as a turn of the conversation; None if it wasn't asked to speak."""
+        return None if self._create.is_warm_up else self._items.message()
 
     def feed(self, event: RequestEvent) -> list[JsonObject]:
         """The frames that ``event`` causes; none once the response has ended."""
@@ -91,13 +101,9 @@ class ResponseStream:
             case PrefillProgress():
                 self._prompt_tokens = event.total_tokens
                 return self._begin()
-            case TextDelta():
+            case TextDelta() | ReasoningDelta() | ToolCalled():
                 self._generated_tokens = event.generated_tokens
-                return self._begin() + self._on_text(event.text)
-            case ReasoningDelta() | ToolCalled():
-                # Thoughts are counted, not shown; calls don't come as long as no tools are offered.
-                self._generated_tokens = event.generated_tokens
-                return self._begin()
+                return self._begin() + self._number(self._item_events(event))
             case Finished():
                 return self._on_finished(event)
 
@@ -170,51 +176,61 @@ class ResponseStream:
         self._phase = "in_progress"
         return [self._event("response.in_progress", {"response": self._response("in_progress")})]
 
-    def _on_text(self, text: str) -> list[JsonObject]:
-        if not text:
-            return []
-        opening = self._open_item()
-        self._text.append(text)
-        delta = self._part_event("response.output_text.delta", {"delta": text, "logprobs": []})
-        return [*opening, delta]
+    def _item_events(self, delta: AnswerDelta) -> list[ItemEvent]:
+        match delta:
+            case TextDelta(text=text, logprobs=logprobs) if text:
+                return self._items.add_words(text, logprobs)
+            case ReasoningDelta(text=text) if text:
+                return self._items.add_thoughts(text)
+            case ToolCalled(call=call):
+                return self._items.add_call(call)
+            case _:
+                return []
 
     def _on_finished(self, event: Finished) -> list[JsonObject]:
         self._prompt_tokens = event.prompt_tokens
         self._generated_tokens = event.generated_tokens
         match event.reason:
             case FinishReason.STOP:
-                # An answer may be empty, but it is an answer: its item is announced.
-                opening = self._begin() + self._open_item()
-                return opening + self._end("completed", finished=event)
+                self._is_answered = True
+                return (
+                    self._begin()
+                    + self._open_empty_answer(event.reason)
+                    + self._end("completed", event)
+                )
             case FinishReason.LENGTH:
-                opening = self._begin() + self._open_item()
-                return opening + self._end("incomplete", finished=event)
+                self._is_answered = True
+                return (
+                    self._begin()
+                    + self._open_empty_answer(event.reason)
+                    + self._end("incomplete", event)
+                )
             case FinishReason.ABORTED:
-                return self._end("cancelled", finished=event)
+                return self._end("cancelled", event)
             case FinishReason.ERROR:
                 message = event.detail or "The engine failed."
-                return self._end("failed", finished=event, failure=Failure("server_error", message))
+                return self._end("failed", event, failure=Failure("server_error", message))
 
-    def _open_item(self) -> list[JsonObject]:
-        if self._is_item_open:
+    def _open_empty_answer(self, reason: FinishReason) -> list[JsonObject]:
+        """An answer may be empty, but it is an answer: its item is announced.
+
+        One that was cut off in its thoughts has not begun yet.
+        """
+        is_cut = reason is FinishReason.LENGTH and not self._items.is_empty
+        if self._create.is_warm_up or self._items.has_answer or is_cut:
             return []
-        self._is_item_open = True
-        item = frames.message_item(self._item_id, "in_progress", [])
-        return [
-            self._event("response.output_item.added", {"output_index": 0, "item": item}),
-            self._part_event("response.content_part.added", {"part": frames.text_part("")}),
-        ]
+        return self._number(self._items.add_words(""))
 
     def _end(
         self,
         status: Literal["completed", "incomplete", "cancelled", "failed"],
-        *,
         finished: Finished | None = None,
+        *,
         failure: Failure | None = None,
     ) -> list[JsonObject]:
         if not self.is_open:
             raise RuntimeError("there is no response to end")
-        closing, output = self._close_item("completed" if status == "completed" else "incomplete")
+        closing = self._items.close("completed" if status == "completed" else "incomplete")
         if finished is None and self._prompt_tokens:
             finished = Finished(
                 reason=FinishReason.ABORTED,
@@ -224,7 +240,6 @@ class ResponseStream:
         response = self._response(
             status,
             completed_at=int(self._wall()) if status == "completed" else None,
-            output=output,
             incomplete_reason="max_output_tokens" if status == "incomplete" else None,
             failure=failure,
             usage=frames.usage(finished) if finished else None,
@@ -232,29 +247,13 @@ class ResponseStream:
         # There is no event of its own for a cancelled response.
         name = "incomplete" if status == "cancelled" else status
         self._phase = "ended"
-        return [*closing, self._event(f"response.{name}", {"response": response})]
-
-    def _close_item(
-        self, status: Literal["completed", "incomplete"]
-    ) -> tuple[list[JsonObject], list[JsonValue]]:
-        if not self._is_item_open:
-            return [], []
-        text = "".join(self._text)
-        part = frames.text_part(text)
-        item = frames.message_item(self._item_id, status, [part])
-        closing = [
-            self._part_event("response.output_text.done", {"text": text, "logprobs": []}),
-            self._part_event("response.content_part.done", {"part": part}),
-            self._event("response.output_item.done", {"output_index": 0, "item": item}),
-        ]
-        return closing, [item]
+        return [*self._number(closing), self._event(f"response.{name}", {"response": response})]
 
     def _response(
         self,
         status: str,
         *,
         completed_at: int | None = None,
-        output: list[JsonValue] | None = None,
         incomplete_reason: str | None = None,
         failure: Failure | None = None,
         usage: JsonObject | None = None,
@@ -266,15 +265,14 @@ class ResponseStream:
             created_at=self._created_at,
             status=status,
             completed_at=completed_at,
-            output=output,
+            output=self._items.output,
             incomplete_reason=incomplete_reason,
             failure=failure,
             usage=usage,
         )
 
-    def _part_event(self, kind: str, fields: JsonObject) -> JsonObject:
-        place: JsonObject = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-        return self._event(kind, place | fields)
+    def _number(self, events: list[ItemEvent]) -> list[JsonObject]:
+        return [self._event(kind, fields) for kind, fields in events]
 
     def _event(self, kind: str, fields: JsonObject) -> JsonObject:
         event: JsonObject = {"type": kind, "sequence_number": self._sequence_number}

@@ -31,14 +31,6 @@ def _is_true(value: JsonValue) -> bool:
     return bool(value)
 
 
-def _needs_a_tool(value: JsonValue) -> bool:
-    return value not in ("auto", "none")
-
-
-def _wants_logprobs(value: JsonValue) -> bool:
-    return isinstance(value, list) and "message.output_text.logprobs" in value
-
-
 def _wants_a_format(value: JsonValue) -> bool:
     if not isinstance(value, dict):
         return True
@@ -47,16 +39,10 @@ def _wants_a_format(value: JsonValue) -> bool:
 
 
 UNSUPPORTED = (
-    Unsupported("previous_response_id", _is_given, "Send the whole conversation as `input`."),
-    Unsupported("conversation", _is_given, "Send the whole conversation as `input`."),
+    Unsupported("conversation", _is_given, "Send `previous_response_id`, or all of it as `input`."),
     Unsupported("prompt", _is_given, "Send the prompt's text as `input`."),
-    Unsupported("generate", lambda value: value is False, "Leave it out."),
     Unsupported("background", _is_true, "Leave it out; answers are streamed."),
-    Unsupported("tools", _is_true, "Leave it out; models here only write text."),
-    Unsupported("tool_choice", _needs_a_tool, "Leave it out, or use `auto` or `none`."),
     Unsupported("text", _wants_a_format, "Leave it out, or use the format `text`."),
-    Unsupported("top_logprobs", _is_true, "Leave it out."),
-    Unsupported("include", _wants_logprobs, "Leave `message.output_text.logprobs` out."),
     Unsupported("moderation", _is_given, "Leave it out; nothing here moderates."),
     Unsupported("logit_bias", _is_true, "Leave it out."),
 )

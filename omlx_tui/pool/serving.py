@@ -62,12 +62,19 @@ async def serve(
     queued = engine.stats().queued_requests
     if queued >= max_queued:
         raise QueueFullError(lease.model_id, queued)
-    prepared = await engine.prepare(request)
+    is_bare = request.is_warm_up and not _asks_something(request)
+    prepared = None if is_bare else await engine.prepare(request)
     if not needs_load:
         yield Accepted(lease.model_id, needs_load=False)
-    if request.is_warm_up:
-        yield Finished(reason=FinishReason.STOP, prompt_tokens=len(prepared.prompt))
+    if prepared is None or request.is_warm_up:
+        prompt_tokens = len(prepared.prompt) if prepared else 0
+        yield Finished(reason=FinishReason.STOP, prompt_tokens=prompt_tokens)
         return
     async with aclosing(engine.generate(prepared)) as events:
         async for event in events:
             yield event
+
+
+def _asks_something(request: GenerationRequest) -> bool:
+    """Many chat templates refuse a conversation in which nobody has asked anything yet."""
+    return any(message.role != "system" for message in request.messages)

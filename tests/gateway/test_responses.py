@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ class Clock:
 
 
 def stream(clock: Clock | None = None, **fields: Any) -> ResponseStream:
+    numbers = itertools.count(1)
     create = CreateResponse(
         stream_id=None,
         model="m",
@@ -57,10 +59,10 @@ def stream(clock: Clock | None = None, **fields: Any) -> ResponseStream:
     return ResponseStream(
         dataclasses.replace(create, **fields),
         response_id="resp_1",
-        item_id="msg_1",
         model="m",
         clock=clock or Clock(),
         wall=lambda: 1700000000.9,
+        new_id=lambda prefix: f"{prefix}_{next(numbers)}",
     )
 
 
