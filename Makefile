@@ -3,6 +3,7 @@
 # make test   all checks and all tests, as CI runs them
 # make check  the checks alone
 # make soak   the pool under 100,000 random steps
+# make fuzz   the endpoint under 100,000 frames that no client should send
 # EXTRA=cuda  on Linux with an NVIDIA card
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ EXTRA ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test check format soak screenshot models clean
+.PHONY: run serve test check format soak fuzz screenshot models clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/omlx-tui $(ARGS)
@@ -35,6 +36,11 @@ format: $(VENV)/test.stamp
 # The pool under 100,000 random steps, another sequence each time (minutes).
 soak: $(VENV)/test.stamp
 	$(BIN)/python -m pytest tests/pool/test_properties.py \
+	  --hypothesis-profile=slow --timeout=0 $(ARGS)
+
+# The endpoint under 100,000 frames, another sequence each time (ten minutes).
+fuzz: $(VENV)/test.stamp
+	$(BIN)/python -m pytest tests/gateway/test_fuzz.py \
 	  --hypothesis-profile=slow --timeout=0 $(ARGS)
 
 # The picture in README.md, of a real host that serves and evicts.

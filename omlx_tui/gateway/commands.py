@@ -66,10 +66,10 @@ class CancelResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteerResponse:
-    """More input for a running response, which no model here can take."""
+    """More input for a running response, which no model here can take; its words are sent back."""
 
     previous_response_id: str
-    input: JsonValue
+    text: str
 
 
 Command = CreateResponse | RefusedCreate | CancelResponse | SteerResponse

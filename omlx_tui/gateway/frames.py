@@ -41,7 +41,6 @@ def error_frame(problem: Problem, stream_id: str | None) -> JsonObject:
 
 def steer_failed_frame(command: SteerResponse, sequence_number: int) -> JsonObject:
     """The answer to every attempt at steering."""
-    steered = command.input if isinstance(command.input, str | list) else ""
     return {
         "type": "response.steer.failed",
         "sequence_number": sequence_number,
@@ -50,7 +49,7 @@ def steer_failed_frame(command: SteerResponse, sequence_number: int) -> JsonObje
             "code": "steering_not_supported",
             "message": "Models here can't be steered. Cancel the response and send a new one.",
         },
-        "steer": {"previous_response_id": command.previous_response_id, "input": steered},
+        "steer": {"previous_response_id": command.previous_response_id, "input": command.text},
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Literal, cast
 
@@ -224,13 +223,10 @@ def _read_steer(document: JsonObject) -> SteerResponse:
             "`previous_response_id` must be a string.",
             param="previous_response_id",
         )
-    steered = document.get("input")
-    try:
-        # The input is sent back as it came, and a number like 1e999 has no way back.
-        json.dumps(steered, allow_nan=False)
-    except ValueError:
-        raise invalid("invalid_value", "`input` holds no finite number.", param="input") from None
-    return SteerResponse(previous_response_id=target, input=steered)
+    messages = read_messages(document.get("input"))
+    return SteerResponse(
+        previous_response_id=target, text="\n\n".join(message.content for message in messages)
+    )
 
 
 def _first_problem(error: ValidationError) -> ProtocolError:
